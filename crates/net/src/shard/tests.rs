@@ -97,7 +97,7 @@ impl Running {
 
 #[test]
 fn datagrams_are_carried_with_and_without_gathering() {
-    for gather in [Duration::ZERO, Duration::from_micros(200)] {
+    for gather in [Duration::ZERO, Duration::from_micros(500)] {
         let server = start(1, gather);
         for i in 0..200 {
             assert_eq!(server.ask(&format!("0 {i}")), format!("0 {i} by 0"));
@@ -145,10 +145,17 @@ fn draining_waits_for_what_is_in_flight() {
 
 #[test]
 fn gathering_begins_with_the_rate_and_ends_with_it() {
-    let mut gather = Gather::new(Duration::from_micros(200));
+    let mut gather = Gather::new(Duration::from_micros(500));
     let ms = |n: u64| Instant::from_micros(n * 1_000);
-    assert!(!gather.is_worth_it(ms(10), 10), "1,000 datagrams a second");
-    assert!(gather.is_worth_it(ms(20), 210), "20,000 datagrams a second");
-    assert!(gather.is_worth_it(ms(21), 211), "within the window");
-    assert!(!gather.is_worth_it(ms(30), 220));
+    assert_eq!(gather.time(ms(10), 10), Duration::ZERO, "1,000 datagrams a second");
+    assert_eq!(gather.time(ms(20), 210), Duration::from_micros(400), "20,000 datagrams a second: time for eight");
+    assert_eq!(gather.time(ms(21), 211), Duration::from_micros(400), "within the window");
+    assert_eq!(gather.time(ms(30), 260), Duration::from_micros(500), "5,000 a second: never longer than allowed");
+    assert_eq!(gather.time(ms(40), 270), Duration::ZERO);
+}
+
+#[test]
+fn no_gathering_time_means_no_gathering() {
+    let mut gather = Gather::new(Duration::ZERO);
+    assert_eq!(gather.time(Instant::from_micros(10_000), 100_000), Duration::ZERO);
 }

@@ -1,0 +1,138 @@
+//! The contract between the engine and whoever carries its bytes: inputs, outputs, no I/O.
+//!
+//! One mutation ([`Endpoint::handle`](crate::Endpoint::handle)), drain all outputs, next mutation.
+
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+use core::ops::Range;
+
+/// Which of the configured listeners, by its place in [`Config::listeners`](crate::Config::listeners).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(pub u16);
+
+/// One connection of a stream transport, or [`FlowId::DATAGRAM`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowId(pub u64);
+
+impl FlowId {
+    /// No connection: the listener's own datagram socket.
+    pub const DATAGRAM: FlowId = FlowId(0);
+}
+
+/// A way to and from a peer: enough to answer on the path by which a message came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The listener that received the message, or that shall send it.
+    pub listener: ListenerId,
+    /// The connection, for stream transports.
+    pub flow: FlowId,
+    /// Our address on this path where it is known: the destination of a received datagram, the source of one to
+    /// be sent. A listener on a wildcard address answers from the address that was asked (RFC 3581 §4).
+    pub local: Option<IpAddr>,
+    /// The peer.
+    pub remote: SocketAddr,
+}
+
+/// Names a question that left by [`Output::Ask`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AskId(pub u64);
+
+/// A question to the outside; the script that asked it waits, nothing else does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ask {
+    /// The addresses of a host name (A and AAAA).
+    Resolve {
+        /// The name, as it stood in the URI.
+        host: alloc::string::String,
+    },
+}
+
+/// The answer to an [`Ask`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answer<'a> {
+    /// The addresses of a name, best first; empty where it has none.
+    Addresses(&'a [IpAddr]),
+    /// No answer could be had.
+    Failed,
+}
+
+/// What happens to an endpoint.
+#[derive(Debug)]
+pub enum Input<'a> {
+    /// One complete message (stream transports have already framed it).
+    Message {
+        /// The way it came, which is the way back.
+        path: Path,
+        /// The message, from its first byte to its last.
+        bytes: &'a [u8],
+    },
+    /// The transport under `path` failed for what was sent there (RFC 3261 §18.4): an ICMP error or a lost connection.
+    TransportError {
+        /// The way that failed.
+        path: Path,
+    },
+    /// The answer to an earlier [`Output::Ask`].
+    Answer {
+        /// Which question.
+        id: AskId,
+        /// The answer.
+        answer: Answer<'a>,
+    },
+    /// The clock reached [`Endpoint::next_timeout`](crate::Endpoint::next_timeout).
+    Timeout,
+    /// No new transactions from now on: new requests are refused with 503 until what is in flight has ended.
+    Drain,
+}
+
+/// What an endpoint wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send `outbox.bytes[bytes]` on `path`.
+    Send {
+        /// The way out.
+        path: Path,
+        /// Where the message lies in [`Outbox::bytes`].
+        bytes: Range<usize>,
+    },
+    /// Ask the outside; answer with [`Input::Answer`] by the deadline, with [`Answer::Failed`] if need be.
+    Ask {
+        /// To be repeated in the answer.
+        id: AskId,
+        /// The question.
+        ask: Ask,
+        /// When the engine stops waiting.
+        deadline: sip::Instant,
+    },
+}
+
+/// Where an endpoint puts its outputs: one growing buffer of bytes, reused from batch to batch.
+#[derive(Debug, Default)]
+pub struct Outbox {
+    /// The bytes of all messages to be sent, one after another.
+    pub bytes: Vec<u8>,
+    /// What to do, in order.
+    pub outputs: Vec<Output>,
+}
+
+impl Outbox {
+    /// An empty outbox.
+    pub fn new() -> Outbox {
+        Outbox::default()
+    }
+
+    /// Forgets all outputs and keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.outputs.clear();
+    }
+
+    /// Queues whatever `write` appends to the buffer, to be sent on `path`.
+    pub fn send(&mut self, path: Path, write: impl FnOnce(&mut Vec<u8>)) {
+        let start = self.bytes.len();
+        write(&mut self.bytes);
+        let bytes = start..self.bytes.len();
+        self.outputs.push(Output::Send { path, bytes });
+    }
+}

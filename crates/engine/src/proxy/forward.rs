@@ -1,0 +1,278 @@
+//! Request forwarding (RFC 3261 §16.6): the copy for one next hop, and the client transaction that sends it.
+
+use crate::branch::OwnBranch;
+use crate::client_invite::ClientInvite;
+use crate::client_non_invite::ClientNonInvite;
+use crate::context::{Arrival, RelayError};
+use crate::shard::Core;
+use crate::io::{Ask, Outbox, Output, Path};
+use crate::mac::Purpose;
+use crate::machine::{Actions, Arm};
+use crate::plan::{Plan, Work};
+use crate::proxy::target::{NextHop, first_route, is_strict};
+use crate::resolve::{Waiter, lower};
+use crate::table::EntryId;
+use crate::transaction::{Branch, Cancel, Client};
+use crate::wheel::TimerId;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt::Write;
+use sip::{Edits, HeaderName, Instant, Message, Method};
+
+/// What a copy is made of.
+pub(crate) struct Copy<'a, 'm> {
+    pub(crate) message: &'a Message<'m>,
+    pub(crate) arrival: &'a Arrival,
+    pub(crate) target: usize,
+    pub(crate) to: Path,
+    pub(crate) branch: OwnBranch,
+    pub(crate) breadth: u32,
+}
+
+impl<S> Core<S> {
+    /// Appends the copy of a request for one next hop; `edits` are as they were afterwards.
+    pub(crate) fn write_copy(
+        &mut self,
+        copy: &Copy<'_, '_>,
+        plan: &Plan,
+        edits: &mut Edits,
+        out: &mut Vec<u8>,
+    ) {
+        let message = copy.message;
+        let mark = edits.mark();
+        let fix = copy.arrival.fix;
+        if fix.received.is_some() || fix.rport.is_some() {
+            edits.set_received(message, fix.received, fix.rport);
+        }
+        self.edit_routes(copy, plan, edits);
+        // RFC 3261 §16.6 item 3.
+        edits.set_max_forwards(message, plan.max_forwards.unwrap_or(self.config.limits.max_forwards));
+        self.edit_breadth(copy, edits);
+        // RFC 3261 §16.6 item 8.
+        let own = &self.own;
+        edits.push_via(message, |value| {
+            own.write_via(copy.to.listener, copy.to.local, value);
+            copy.branch.write(value);
+        });
+        edits.write(message, out);
+        edits.rewind(mark);
+    }
+
+    /// Request-URI, Record-Route and Route (RFC 3261 §16.6 items 2, 4 and 6).
+    fn edit_routes(&mut self, copy: &Copy<'_, '_>, plan: &Plan, edits: &mut Edits) {
+        let message = copy.message;
+        let uri = plan.uri(copy.target);
+        if let Some(params) = plan.record_route() {
+            let mut text = core::mem::take(&mut self.text);
+            text.clear();
+            let (from, to) = (&copy.arrival.path, &copy.to);
+            // Thesis §3.4.1: two where the request changes sides, the outer one for the side that it leaves by.
+            let two = from.listener != to.listener;
+            self.own.write_record_route(to.listener, to.local, two, params, &mut text);
+            if two {
+                text.extend_from_slice(b", ");
+                self.own.write_record_route(from.listener, from.local, two, params, &mut text);
+            }
+            edits.insert_record_route(message, &text);
+            self.text = text;
+        }
+        if let Some(path) = plan.path(copy.target) {
+            let mut text = core::mem::take(&mut self.text);
+            text.clear();
+            text.extend_from_slice(b"Route: ");
+            text.extend_from_slice(path);
+            text.extend_from_slice(b"\r\n");
+            edits.insert_header(message, &text);
+            self.text = text;
+        } else if let Some(route) = first_route(message, plan).filter(is_strict) {
+            // RFC 3261 §16.6 item 6: the next hop is a strict router.
+            let request_uri = uri.unwrap_or(message.request_uri());
+            let mut text = core::mem::take(&mut self.text);
+            text.clear();
+            text.push(b'<');
+            text.extend_from_slice(request_uri);
+            text.push(b'>');
+            edits.append_route(message, &text);
+            edits.remove_route(message, plan.routes_removed);
+            edits.set_request_uri(message, route.uri);
+            self.text = text;
+            return;
+        }
+        if let Some(uri) = uri {
+            edits.set_request_uri(message, uri);
+        }
+    }
+
+    /// Max-Breadth (RFC 5393 §5.3.3).
+    fn edit_breadth(&mut self, copy: &Copy<'_, '_>, edits: &mut Edits) {
+        if copy.message.method() == Method::Ack {
+            return;
+        }
+        let mut text = core::mem::take(&mut self.text);
+        text.clear();
+        let _ = write!(crate::own::Text(&mut text), "Max-Breadth: {}\r\n", copy.breadth);
+        for header in copy.message.headers(HeaderName::MaxBreadth) {
+            edits.remove_header(&header);
+        }
+        edits.append_header(copy.message, &text);
+        self.text = text;
+    }
+
+    /// Makes branches of all targets of the best q that have not been tried; lower ones while none of those can be
+    /// routed (RFC 3261 §16.6).
+    pub(crate) fn plan_group(
+        &mut self,
+        id: EntryId,
+        message: &Message<'_>,
+        plan: &mut Plan,
+        from: &Path,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), RelayError> {
+        let mut error = RelayError::NoTarget;
+        while let Some(q) = plan.targets.iter().filter(|target| !target.tried).map(|target| target.q).max() {
+            let in_group = |target: &crate::plan::PlannedTarget| !target.tried && target.q == q;
+            let width = plan.targets.iter().filter(|target| in_group(target)).count() as u32;
+            if width > plan.breadth {
+                // RFC 5393 §5.3.3: the sum of what is handed on must not exceed what came in.
+                return Err(RelayError::Breadth);
+            }
+            let (share, rest) = (plan.breadth / width.max(1), plan.breadth % width.max(1));
+            let mut made = 0;
+            for target in 0..plan.targets.len() {
+                let Some(planned) = plan.targets.get_mut(target) else { break };
+                if planned.tried || planned.q != q {
+                    continue;
+                }
+                planned.tried = true;
+                let breadth = share + u32::from(made < rest);
+                match self.plan_branch(id, message, plan, target, breadth, from, now, out) {
+                    Ok(()) => made += 1,
+                    Err(reason) => error = reason,
+                }
+            }
+            if made > 0 {
+                return Ok(());
+            }
+        }
+        Err(error)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn plan_branch(
+        &mut self,
+        id: EntryId,
+        message: &Message<'_>,
+        plan: &Plan,
+        target: usize,
+        breadth: u32,
+        from: &Path,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), RelayError> {
+        let hop = self.next_hop(message, plan, target, from, now)?;
+        let branches_max = usize::from(self.branches_max());
+        let count = self.table.get(id).map_or(0, |entry| entry.branches.len());
+        if count >= branches_max {
+            return Err(RelayError::NoTarget);
+        }
+        let index = count as u16;
+        let (client, path) = match hop {
+            NextHop::Path(path) => (Client::Planned, path),
+            NextHop::Name(name) => {
+                let name = lower(name);
+                let host = String::from_utf8_lossy(&name).into_owned();
+                let waiter = Waiter::Branch { entry: id, index, name };
+                let Some(ask) = self.resolver.ask(waiter) else { return Err(RelayError::Unresolvable) };
+                self.counters.resolves += 1;
+                let deadline = now + self.config.timers.resolve;
+                out.outputs.push(Output::Ask { id: ask, ask: Ask::Resolve { host }, deadline });
+                (Client::Resolving, *from)
+            }
+        };
+        let Some(entry) = self.table.get_mut(id) else { return Err(RelayError::AlreadyFinal) };
+        entry.branches.push(Branch {
+            client,
+            cancel: Cancel::No,
+            target: target as u16,
+            timer_c: false,
+            breadth,
+            status: 0,
+            path,
+            cookie: 0,
+            sent: Vec::new(),
+            sent_at: now,
+            resend: TimerId::NONE,
+            expire: TimerId::NONE,
+        });
+        if client == Client::Resolving {
+            let expire = Arm::After(self.config.timers.resolve);
+            self.arm_branch(id, index, Actions { expire, ..Actions::NONE }, now);
+        }
+        Ok(())
+    }
+
+    /// Sends a planned branch: writes it once, keeps one copy, starts its client transaction.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn send_branch(
+        &mut self,
+        id: EntryId,
+        index: u16,
+        message: &Message<'_>,
+        work: &mut Work,
+        arrival: &Arrival,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        let Some(branch) = self.table.get(id).and_then(|entry| entry.branches.get(usize::from(index))) else {
+            return;
+        };
+        let (target, to, breadth) = (usize::from(branch.target), branch.path, branch.breadth);
+        let cookie = self.cookie(id, index);
+        let own = OwnBranch::Stateful {
+            shard: self.config.shard,
+            slot: id.slot,
+            generation: id.generation,
+            index,
+            cookie,
+            loop_hash: work.plan.loop_hash,
+        };
+        let start = out.bytes.len();
+        let copy = Copy { message, arrival, target, to, branch: own, breadth };
+        self.write_copy(&copy, &work.plan, &mut work.edits, &mut out.bytes);
+        let len = out.bytes.len() - start;
+        if len > self.config.limits.message_bytes_max {
+            out.bytes.truncate(start);
+            self.fail_branch(id, index, RelayError::TooLarge.status());
+            return;
+        }
+        let sent = self.pool.copy(out.bytes.get(start..).unwrap_or(b""));
+        out.outputs.push(Output::Send { path: to, bytes: start..start + len });
+        let delivery = self.delivery(to.listener);
+        let (client, actions) = if message.method() == Method::Invite {
+            let (machine, actions) = ClientInvite::start(&self.config.timers, delivery);
+            (Client::Invite(machine), actions)
+        } else {
+            let (machine, actions) = ClientNonInvite::start(&self.config.timers, delivery);
+            (Client::NonInvite(machine), actions)
+        };
+        if let Some(branch) =
+            self.table.get_mut(id).and_then(|entry| entry.branches.get_mut(usize::from(index)))
+        {
+            branch.client = client;
+            branch.cookie = cookie;
+            branch.sent = sent;
+            branch.sent_at = now;
+        }
+        self.counters.branches += 1;
+        self.arm_branch(id, index, actions, now);
+    }
+
+    /// A number that only the next hop of this branch gets to know.
+    fn cookie(&mut self, id: EntryId, index: u16) -> u64 {
+        self.cookies += 1;
+        let place = (u64::from(id.slot) << 32 | u64::from(id.generation)).to_le_bytes();
+        let branch = [self.config.shard, index as u8, (index >> 8) as u8];
+        self.keys.mac(Purpose::Cookie, &[&place, &branch, &self.cookies.to_le_bytes()])
+    }
+}

@@ -1,0 +1,43 @@
+//! Loops and spirals (RFC 3261 §16.3 item 4, §16.6 item 8; RFC 5393 §4.2).
+//!
+//! The second part of a branch of ours is a hash of what decides where the request goes. A request that comes back with
+//! a Via of ours and the same hash is a loop; with another hash it is a spiral, which is allowed.
+
+use crate::branch::OwnBranch;
+use crate::mac::Keys;
+use crate::own::Own;
+use core::hash::Hasher;
+use sip::{HeaderName, Message};
+
+/// Route values that go into the hash; more of them change nothing.
+const ROUTES_HASHED_MAX: usize = 8;
+
+/// A hash of what decides where a request goes: Request-URI, tags, Call-ID, CSeq number, Route, Proxy-Require and
+/// Proxy-Authorization, all as received. Neither the method (CANCEL and ACK follow their INVITE) nor the topmost Via
+/// (RFC 5393 §4.2.1: it differs each time around).
+pub(crate) fn loop_hash(keys: &Keys, message: &Message<'_>) -> u64 {
+    let mut hasher = keys.hasher();
+    let mut part = |bytes: &[u8]| {
+        hasher.write(bytes);
+        hasher.write_u32(bytes.len() as u32);
+    };
+    part(message.request_uri());
+    part(message.to_tag().unwrap_or(b""));
+    part(message.from_tag().unwrap_or(b""));
+    part(message.call_id().unwrap_or(b""));
+    part(&message.cseq().map_or(0, |cseq| cseq.number).to_be_bytes());
+    for name in [HeaderName::Route, HeaderName::ProxyRequire, HeaderName::ProxyAuthorization] {
+        for header in message.headers(name).take(ROUTES_HASHED_MAX) {
+            part(header.value);
+        }
+    }
+    hasher.finish()
+}
+
+/// Whether the request has been here with the same hash.
+pub(crate) fn is_loop(own: &Own, message: &Message<'_>, hash: u64) -> bool {
+    message.vias().flatten().any(|via| {
+        via.branch().and_then(OwnBranch::parse).is_some_and(|branch| branch.loop_hash() == hash)
+            && own.is_own_via(&via)
+    })
+}

@@ -1,0 +1,435 @@
+//! Response processing (RFC 3261 §16.7): what a response does to its branch, which one goes upstream, and what is made
+//! up where none came.
+
+use crate::context::Arrival;
+use crate::shard::Core;
+use crate::io::{Outbox, Output};
+use crate::machine::{Actions, Arm, Emit, Report};
+use crate::table::EntryId;
+use crate::transaction::{Best, Cancel, Client, Server};
+use crate::wheel::Which;
+use alloc::vec::Vec;
+use sip::{Edits, HeaderName, Instant, Message, Method};
+
+/// Bytes of collected challenges that are added to a 401 or 407; further ones are left out.
+const CHALLENGE_BYTES_MAX: usize = 8_192;
+
+/// What is to be done with a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Verdict {
+    /// Nothing more.
+    Absorbed,
+    /// It goes upstream now.
+    Forward,
+    /// It is one of those to choose from.
+    Collected,
+}
+
+/// What becomes of a transaction whose branches may all have failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Settled {
+    /// It goes on, or is over already.
+    Open,
+    /// The targets of the next lower q are due.
+    NextGroup,
+    /// All is lost; this status is the best.
+    Failed(u16),
+}
+
+/// How good a response is, smaller is better (RFC 3261 §16.7 item 6).
+fn rank(status: u16) -> u16 {
+    let class = status / 100;
+    match status {
+        600.. => 0,
+        // What tells the client how to do better.
+        401 | 407 | 415 | 420 | 484 => class * 10,
+        // Made up as often as received: anything else says more.
+        408 | 503 => class * 10 + 2,
+        _ => class * 10 + 1,
+    }
+}
+
+fn is_challenge(status: u16) -> bool {
+    matches!(status, 401 | 407)
+}
+
+impl<S> Core<S> {
+    /// A response with a branch of ours: runs its client transaction.
+    pub(crate) fn branch_response(
+        &mut self,
+        id: EntryId,
+        index: u16,
+        message: &Message<'_>,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Verdict {
+        let status = message.status().unwrap_or(0);
+        let Some(entry) = self.table.get(id) else { return Verdict::Absorbed };
+        let Some(branch) = entry.branches.get(usize::from(index)) else { return Verdict::Absorbed };
+        let delivery = self.delivery(branch.path.listener);
+        // RFC 3261 §17.1.3: the CANCEL has the branch of its INVITE.
+        if message.method() == Method::Cancel && entry.method == Method::Invite {
+            self.cancel_response(id, index, status, now);
+            return Verdict::Absorbed;
+        }
+        if message.method() != entry.method {
+            self.counters.stray_responses += 1;
+            return Verdict::Absorbed;
+        }
+        let timers = &self.config.timers;
+        let Some(branch) =
+            self.table.get_mut(id).and_then(|entry| entry.branches.get_mut(usize::from(index)))
+        else {
+            return Verdict::Absorbed;
+        };
+        let actions = match &mut branch.client {
+            Client::Invite(machine) => machine.on_response(status, timers, delivery),
+            Client::NonInvite(machine) => machine.on_response(status, timers, delivery),
+            Client::Planned | Client::Resolving | Client::Gone => Actions::NONE,
+        };
+        self.arm_branch(id, index, actions, now);
+        match actions.emit {
+            Emit::Ack => self.acknowledge(id, index, message, out),
+            Emit::Again => self.resend_request(id, index, out),
+            Emit::New | Emit::Nothing => {}
+        }
+        if actions.report != Report::Message {
+            return Verdict::Absorbed;
+        }
+        match status {
+            ..200 => self.provisional(id, index, status, now, out),
+            200..=299 => self.success(id, index, status, now),
+            _ => self.failure(id, index, message, status, now, out),
+        }
+    }
+
+    fn provisional(
+        &mut self,
+        id: EntryId,
+        index: u16,
+        status: u16,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Verdict {
+        let timer_c = self.config.timers.timer_c;
+        let Some(entry) = self.table.get_mut(id) else { return Verdict::Absorbed };
+        let (server, invite) = (entry.server, entry.method == Method::Invite);
+        let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return Verdict::Absorbed };
+        match branch.cancel {
+            // RFC 3261 §9.1: now the CANCEL may go out.
+            Cancel::Wanted => self.send_cancel(id, index, now, out),
+            Cancel::No if invite && (status > 100 || branch.expire_is_timer_b()) => {
+                // RFC 3261 §16.7 item 2: Timer C starts again with each 101 to 199.
+                let from = if status > 100 { now } else { branch.sent_at };
+                branch.timer_c = true;
+                let left = (from + timer_c).since(now);
+                self.arm_branch(id, index, Actions { expire: Arm::After(left), ..Actions::NONE }, now);
+            }
+            Cancel::No | Cancel::Sent(_) => {}
+        }
+        // RFC 3261 §16.7 item 5; RFC 4320 §4.1: no provisional response to a non-INVITE but our own 100.
+        if status == 100 || !invite || server.is_final() { Verdict::Absorbed } else { Verdict::Forward }
+    }
+
+    fn success(&mut self, id: EntryId, index: u16, status: u16, now: Instant) -> Verdict {
+        let timer_f = self.config.timers.timer_f;
+        let Some(entry) = self.table.get_mut(id) else { return Verdict::Absorbed };
+        let invite = entry.method == Method::Invite;
+        // RFC 4320 §4.2: no late final response to a non-INVITE.
+        let late = !invite && (entry.server.is_final() || now > entry.created + timer_f);
+        let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return Verdict::Absorbed };
+        branch.status = status;
+        branch.cancel = Cancel::No;
+        self.pool.drop(&mut branch.sent);
+        if late { Verdict::Absorbed } else { Verdict::Forward }
+    }
+
+    fn failure(
+        &mut self,
+        id: EntryId,
+        index: u16,
+        message: &Message<'_>,
+        status: u16,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Verdict {
+        let Some(entry) = self.table.get_mut(id) else { return Verdict::Absorbed };
+        let invite = entry.method == Method::Invite;
+        let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return Verdict::Absorbed };
+        branch.status = status;
+        branch.cancel = Cancel::No;
+        if !invite {
+            self.pool.drop(&mut branch.sent);
+        }
+        if entry.server.is_final() {
+            return Verdict::Absorbed;
+        }
+        // RFC 3261 §16.7 item 6: a 503 becomes a 500; RFC 4320 §4.2: a 408 does not go to a non-INVITE.
+        let as_it_is = status != 503 && (invite || status != 408);
+        if entry.branches.len() == 1 && entry.best.is_none() && entry.work.is_none() && as_it_is {
+            return Verdict::Forward;
+        }
+        self.collect(id, status, Some(message));
+        if status >= 600 {
+            // RFC 3261 §16.7 item 5: no new branches, and the pending ones are cancelled.
+            if let Some(entry) = self.table.get_mut(id) {
+                entry.declined = true;
+            }
+            self.cancel_branches(id, now, out);
+        }
+        Verdict::Collected
+    }
+
+    /// Remembers a failure, received or made up (RFC 3261 §16.7 items 4 and 6).
+    pub(crate) fn collect(&mut self, id: EntryId, status: u16, response: Option<&Message<'_>>) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let mut challenges = core::mem::take(&mut entry.challenges);
+        let better = entry.best.as_ref().is_none_or(|best| rank(status) < best.rank);
+        if better {
+            let bytes = response.map_or_else(Vec::new, |response| self.pool.copy(response.bytes()));
+            if let Some(mut old) = entry.best.replace(Best { status, rank: rank(status), bytes }) {
+                if is_challenge(old.status) {
+                    let mut index = core::mem::take(&mut self.spare);
+                    if let Ok(old) = Message::parse(&old.bytes, &mut index) {
+                        take_challenges(&old, &mut challenges);
+                    }
+                    self.spare = index;
+                }
+                self.pool.drop(&mut old.bytes);
+            }
+        } else if let Some(response) = response.filter(|_| is_challenge(status)) {
+            take_challenges(response, &mut challenges);
+        }
+        if let Some(entry) = self.table.get_mut(id) {
+            entry.challenges = challenges;
+        }
+    }
+
+    /// A branch failed without a response (RFC 3261 §16.8, §16.9).
+    pub(crate) fn fail_branch(&mut self, id: EntryId, index: u16, status: u16) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let open = !entry.server.is_final();
+        let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return };
+        if branch.is_final() {
+            return;
+        }
+        branch.status = status;
+        branch.client = Client::Gone;
+        branch.cancel = Cancel::No;
+        self.wheel.cancel(&mut branch.resend);
+        self.wheel.cancel(&mut branch.expire);
+        self.pool.drop(&mut branch.sent);
+        if open {
+            self.collect(id, status, None);
+        }
+    }
+
+    /// What becomes of a transaction after something happened to its branches.
+    pub(crate) fn settled(&self, id: EntryId) -> Settled {
+        let Some(entry) = self.table.get(id) else { return Settled::Open };
+        if entry.server.is_final() || entry.suspended.is_some() || !entry.all_final() {
+            return Settled::Open;
+        }
+        let Some(best) = &entry.best else { return Settled::Open };
+        let more = entry.work.as_ref().is_some_and(|work| work.plan.has_untried());
+        // RFC 3261 §16.10: a cancelled request gets no new branches.
+        if more && !entry.cancelled && !entry.declined { Settled::NextGroup } else { Settled::Failed(best.status) }
+    }
+
+    /// Sends a response upstream, the topmost Via taken off.
+    pub(crate) fn forward_response(
+        &mut self,
+        id: EntryId,
+        message: &Message<'_>,
+        edits: &mut Edits,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        let status = message.status().unwrap_or(0);
+        // RFC 3261 §16.7 item 3: without a further Via it was meant for us.
+        if !matches!(message.vias().nth(1), Some(Ok(_))) {
+            self.counters.invalid_responses += 1;
+            return;
+        }
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let (path, invite) = (entry.reply_path, entry.method == Method::Invite);
+        if is_challenge(status) && !entry.challenges.is_empty() {
+            // RFC 3261 §16.7 item 7.
+            edits.append_header(message, &entry.challenges);
+        }
+        edits.pop_via(message);
+        let start = out.bytes.len();
+        edits.write(message, &mut out.bytes);
+        let end = out.bytes.len();
+        let passes = self.sent_upstream(id, status, now, out.bytes.get(start..end).unwrap_or(b""));
+        // RFC 3261 §16.7 item 5: every 2xx to an INVITE, whatever was sent before.
+        let accepted = invite && (200..300).contains(&status);
+        if !passes && !accepted {
+            out.bytes.truncate(start);
+            return;
+        }
+        out.outputs.push(Output::Send { path, bytes: start..end });
+        self.counters.responses_forwarded += 1;
+        if accepted {
+            // RFC 3261 §16.7 item 10.
+            self.cancel_branches(id, now, out);
+        }
+    }
+
+    /// Replies with the best status where it cannot be forwarded: nothing was received, or it is a 503 (RFC 3261 §16.7
+    /// item 6). A non-INVITE gets no 408 (RFC 4320 §4.2): its client has long given up.
+    pub(crate) fn reply_best(&mut self, id: EntryId, status: u16, now: Instant, out: &mut Outbox) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let timer_f = self.config.timers.timer_f;
+        let late = now >= entry.created + timer_f;
+        if entry.method != Method::Invite && (status == 408 || late) {
+            entry.server.terminate();
+            self.arm_server(id, Actions::END, now);
+            return;
+        }
+        self.reply_local(id, if status == 503 { 500 } else { status }, now, out);
+    }
+
+    /// A timer of a branch.
+    pub(crate) fn branch_timer(
+        &mut self,
+        id: EntryId,
+        index: u16,
+        which: Which,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        let timers = &self.config.timers;
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return };
+        let actions = match (&mut branch.client, &mut branch.cancel, which) {
+            (_, Cancel::Sent(machine), Which::Resend) => {
+                let actions = machine.on_resend(timers);
+                self.arm_branch(id, index, Actions { emit: Emit::Nothing, ..actions }, now);
+                if actions.emit == Emit::Again {
+                    self.counters.retransmissions_out += 1;
+                    self.write_cancel(id, index, out);
+                }
+                return;
+            }
+            (Client::Resolving, _, Which::Expire) => {
+                self.counters.resolve_failures += 1;
+                self.fail_branch(id, index, 503);
+                return;
+            }
+            (Client::Invite(_), Cancel::No, Which::Expire) if branch.timer_c && branch.status == 0 => {
+                self.counters.timeouts += 1;
+                self.timer_c(id, index, now, out);
+                return;
+            }
+            (Client::Invite(machine), _, Which::Resend) => machine.on_resend(),
+            (Client::Invite(machine), _, Which::Expire) => machine.on_expire(),
+            (Client::NonInvite(machine), _, Which::Resend) => machine.on_resend(timers),
+            (Client::NonInvite(machine), _, Which::Expire) => machine.on_expire(),
+            _ => Actions::NONE,
+        };
+        if actions.emit == Emit::Again {
+            self.resend_request(id, index, out);
+        }
+        self.arm_branch(id, index, actions, now);
+        if actions.report == Report::Timeout {
+            self.counters.timeouts += 1;
+            // RFC 3261 §16.7: a timeout is a 408; of a cancelled branch it is the end that the CANCEL asked for.
+            let cancelled = self.table.get(id).is_some_and(|entry| entry.cancelled);
+            self.fail_branch(id, index, if cancelled { 487 } else { 408 });
+        } else {
+            self.release_branch(id, index);
+        }
+    }
+
+    /// Gives back what an ended branch held.
+    fn release_branch(&mut self, id: EntryId, index: u16) {
+        if let Some(entry) = self.table.get_mut(id)
+            && let Some(branch) = entry.branches.get_mut(usize::from(index))
+            && branch.client.is_terminated()
+        {
+            self.pool.drop(&mut branch.sent);
+        }
+    }
+
+    fn resend_request(&mut self, id: EntryId, index: u16, out: &mut Outbox) {
+        let Some(branch) = self.table.get(id).and_then(|entry| entry.branches.get(usize::from(index))) else {
+            return;
+        };
+        if branch.sent.is_empty() {
+            return;
+        }
+        out.send(branch.path, |buffer| buffer.extend_from_slice(&branch.sent));
+        self.counters.retransmissions_out += 1;
+    }
+
+    /// Sends the ACK of a failure, and keeps it instead of the INVITE (RFC 3261 §17.1.1.3).
+    fn acknowledge(&mut self, id: EntryId, index: u16, response: &Message<'_>, out: &mut Outbox) {
+        let Some(branch) =
+            self.table.get_mut(id).and_then(|entry| entry.branches.get_mut(usize::from(index)))
+        else {
+            return;
+        };
+        let mut spare = core::mem::take(&mut self.spare);
+        let start = out.bytes.len();
+        if let Ok(invite) = Message::parse(&branch.sent, &mut spare) {
+            sip::write_ack(&invite, response, &mut out.bytes);
+        }
+        self.spare = spare;
+        let end = out.bytes.len();
+        if end == start {
+            return;
+        }
+        let ack = out.bytes.get(start..end).unwrap_or(b"");
+        if branch.client.is_terminated() {
+            self.pool.drop(&mut branch.sent);
+        } else {
+            self.pool.store(&mut branch.sent, ack);
+            self.pool.fit(&mut branch.sent);
+        }
+        out.outputs.push(Output::Send { path: branch.path, bytes: start..end });
+    }
+
+    /// What a reply of our own to the held request needs.
+    pub(crate) fn arrival_of(&self, id: EntryId) -> Option<Arrival> {
+        let entry = self.table.get(id)?;
+        Some(Arrival { path: entry.path, reply_path: entry.reply_path, fix: entry.fix })
+    }
+
+    /// Whether a transaction still waits for something that only its user or the network can give.
+    pub(crate) fn is_waiting(&self, id: EntryId) -> bool {
+        self.table.get(id).is_some_and(|entry| {
+            let server_open = matches!(entry.server, Server::Invite(_) | Server::NonInvite(_));
+            server_open && (entry.suspended.is_some() || entry.branches.iter().any(|b| !b.is_final()))
+        })
+    }
+}
+
+/// Appends the challenge lines of a response.
+fn take_challenges(response: &Message<'_>, challenges: &mut Vec<u8>) {
+    for name in [HeaderName::WwwAuthenticate, HeaderName::ProxyAuthenticate] {
+        for header in response.headers(name) {
+            let line = header.line.start as usize..header.line.end as usize;
+            let Some(line) = response.bytes().get(line) else { continue };
+            if challenges.len() + line.len() <= CHALLENGE_BYTES_MAX {
+                challenges.extend_from_slice(line);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rank;
+
+    #[test]
+    fn the_best_response_is_chosen_as_the_rfc_says() {
+        for (better, worse) in
+            [(600, 302), (302, 404), (401, 404), (407, 486), (404, 408), (486, 500), (500, 503), (484, 487)]
+        {
+            assert!(rank(better) < rank(worse), "{better} {worse}");
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! What an endpoint is without its user: tables, timers, buffers, and the carrying out of what the machines ask for.
+
+use crate::config::Config;
+use crate::context::{Arrival, EngineError};
+use crate::counters::Counters;
+use crate::io::{ListenerId, Outbox, Output};
+use crate::mac::Keys;
+use crate::machine::{Actions, Arm, Delivery, Emit, Report};
+use crate::own::Own;
+use crate::plan::Works;
+use crate::pool::Pool;
+use crate::reply::{Heard, Reply, is_datagram};
+use crate::resolve::Resolver;
+use crate::server_invite::ServerInvite;
+use crate::server_non_invite::ServerNonInvite;
+use crate::table::{EntryId, Table};
+use crate::transaction::{Entry, KEY_INLINE, Server};
+use crate::wheel::{TimerId, TimerKey, Wheel, Which};
+use alloc::vec::Vec;
+use sip::{Edits, Index, Instant, Message, Method};
+use smallvec::SmallVec;
+
+/// Bytes that the last response of a finished transaction may take; a longer one loses its body, and if that does not
+/// help it is not sent again.
+pub(crate) const FINISHED_BYTES_MAX: usize = 3_072;
+/// Slots of the table looked at after a transport error; branches beyond them wait for Timer B or F.
+pub(crate) const TRANSPORT_ERROR_SCAN_MAX: usize = 16_384;
+
+/// See the module's documentation.
+pub(crate) struct Core<S> {
+    pub(crate) config: Config,
+    pub(crate) own: Own,
+    pub(crate) keys: Keys,
+    pub(crate) table: Table<S>,
+    pub(crate) wheel: Wheel,
+    pub(crate) pool: Pool,
+    pub(crate) works: Works,
+    pub(crate) resolver: Resolver,
+    pub(crate) counters: Counters,
+    pub(crate) heard: Heard,
+    /// For parsing what a transaction holds, beside the message at hand.
+    pub(crate) spare: Index,
+    /// Changes to responses and to what the engine writes by itself.
+    pub(crate) spare_edits: Edits,
+    pub(crate) lines: Vec<u8>,
+    pub(crate) error_lines: Vec<u8>,
+    pub(crate) text: Vec<u8>,
+    pub(crate) draining: bool,
+    pub(crate) unfinished: usize,
+    pub(crate) cookies: u64,
+}
+
+impl<S> Core<S> {
+    pub(crate) fn new(config: Config) -> Core<S> {
+        let keys = Keys::new(config.seed);
+        Core {
+            own: Own::new(&config, &keys),
+            table: Table::new(config.limits.transactions_max),
+            resolver: Resolver::new(config.limits.resolves_max, &keys),
+            keys,
+            config,
+            wheel: Wheel::new(),
+            pool: Pool::default(),
+            works: Works::default(),
+            counters: Counters::default(),
+            heard: Heard::new(),
+            spare: Index::new(),
+            spare_edits: Edits::default(),
+            lines: Vec::new(),
+            error_lines: Vec::new(),
+            text: Vec::new(),
+            draining: false,
+            unfinished: 0,
+            cookies: 0,
+        }
+    }
+
+    /// Branches that a request may have over its life.
+    pub(crate) fn branches_max(&self) -> u16 {
+        self.config.limits.branches_max.min(crate::branch::BRANCH_INDEX_MAX)
+    }
+
+    /// How a listener's transport delivers.
+    pub(crate) fn delivery(&self, listener: ListenerId) -> Delivery {
+        if is_datagram(self.own.transport(listener)) { Delivery::Unreliable } else { Delivery::Reliable }
+    }
+
+    // --- matching (RFC 3261 §17.2.3) ----------------------------------------------------------------------------------
+
+    /// The server transaction of a request; for an ACK that of its INVITE.
+    pub(crate) fn find(&self, message: &Message<'_>) -> Option<EntryId> {
+        let method = match message.method() {
+            Method::Ack => Method::Invite,
+            method => method,
+        };
+        self.find_as(message, method)
+    }
+
+    /// The INVITE that a CANCEL or an ACK is for (RFC 3261 §9.2, §17.2.3).
+    pub(crate) fn find_invite(&self, message: &Message<'_>) -> Option<EntryId> {
+        self.find_as(message, Method::Invite)
+    }
+
+    fn find_as(&self, message: &Message<'_>, method: Method) -> Option<EntryId> {
+        let key = request_key(message, method)?;
+        self.table.find(self.keys.hash(&[&key]), &key)
+    }
+
+    // --- life of an entry ---------------------------------------------------------------------------------------------
+
+    /// Makes a server transaction.
+    pub(crate) fn create(
+        &mut self,
+        message: &Message<'_>,
+        arrival: &Arrival,
+        now: Instant,
+    ) -> Result<EntryId, EngineError> {
+        let method = message.method();
+        if method == Method::Ack {
+            return Err(EngineError::Ack);
+        }
+        if self.table.is_full() {
+            self.counters.table_full += 1;
+            return Err(EngineError::TableFull);
+        }
+        let key = request_key(message, method).unwrap_or_default();
+        let (server, actions) = match method {
+            Method::Invite => (Server::Invite(ServerInvite::Proceeding), Actions::NONE),
+            _ => {
+                let (machine, actions) = ServerNonInvite::start(&self.config.timers);
+                (Server::NonInvite(machine), actions)
+            }
+        };
+        let entry = Entry {
+            hash: self.keys.hash(&[&key]),
+            key,
+            server,
+            method,
+            path: arrival.path,
+            reply_path: arrival.reply_path,
+            fix: arrival.fix,
+            request: self.pool.copy(message.bytes()),
+            response: Vec::new(),
+            created: now,
+            resend: TimerId::NONE,
+            expire: TimerId::NONE,
+            branches: SmallVec::new(),
+            best: None,
+            challenges: Vec::new(),
+            work: None,
+            suspended: None,
+            cancelled: false,
+            declined: false,
+            final_sent: 0,
+            unfinished: true,
+            state: None,
+        };
+        let id = self.table.insert(entry).ok_or(EngineError::TableFull)?;
+        self.unfinished += 1;
+        self.counters.transactions_created += 1;
+        self.arm_server(id, actions, now);
+        Ok(id)
+    }
+
+    /// Counts what is finished and forgets what is over.
+    pub(crate) fn tidy(&mut self, id: EntryId) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let open = !entry.server.is_final() || !entry.all_final();
+        if entry.unfinished != open {
+            entry.unfinished = open;
+            self.unfinished = if open { self.unfinished + 1 } else { self.unfinished.saturating_sub(1) };
+        }
+        let over = entry.server.is_terminated()
+            && entry.suspended.is_none()
+            && entry.branches.iter().all(|branch| branch.client.is_terminated());
+        if over {
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: EntryId) {
+        let Some(mut entry) = self.table.remove(id) else { return };
+        if entry.unfinished {
+            self.unfinished = self.unfinished.saturating_sub(1);
+        }
+        self.wheel.cancel(&mut entry.resend);
+        self.wheel.cancel(&mut entry.expire);
+        self.pool.drop(&mut entry.request);
+        self.pool.drop(&mut entry.response);
+        for branch in &mut entry.branches {
+            self.wheel.cancel(&mut branch.resend);
+            self.wheel.cancel(&mut branch.expire);
+            self.pool.drop(&mut branch.sent);
+        }
+        if let Some(best) = &mut entry.best {
+            self.pool.drop(&mut best.bytes);
+        }
+        if let Some(work) = entry.work.take() {
+            self.works.give(work);
+        }
+    }
+
+    // --- timers -------------------------------------------------------------------------------------------------------
+
+    pub(crate) fn arm_server(&mut self, id: EntryId, actions: Actions, now: Instant) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let key = |which| TimerKey { entry: id, branch: None, which };
+        apply(&mut self.wheel, &mut entry.resend, actions.resend, now, key(Which::Resend));
+        apply(&mut self.wheel, &mut entry.expire, actions.expire, now, key(Which::Expire));
+    }
+
+    pub(crate) fn arm_branch(&mut self, id: EntryId, index: u16, actions: Actions, now: Instant) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return };
+        let key = |which| TimerKey { entry: id, branch: Some(index), which };
+        apply(&mut self.wheel, &mut branch.resend, actions.resend, now, key(Which::Resend));
+        apply(&mut self.wheel, &mut branch.expire, actions.expire, now, key(Which::Expire));
+    }
+
+    /// Marks the timer that fired as no longer armed.
+    pub(crate) fn timer_fired(&mut self, key: TimerKey) {
+        let Some(entry) = self.table.get_mut(key.entry) else { return };
+        let timers = match key.branch {
+            None => Some((&mut entry.resend, &mut entry.expire)),
+            Some(index) => {
+                entry.branches.get_mut(usize::from(index)).map(|b| (&mut b.resend, &mut b.expire))
+            }
+        };
+        match (timers, key.which) {
+            (Some((resend, _)), Which::Resend) => *resend = TimerId::NONE,
+            (Some((_, expire)), Which::Expire) => *expire = TimerId::NONE,
+            (None, _) => {}
+        }
+    }
+
+    /// A timer of a server transaction.
+    pub(crate) fn server_timer(&mut self, id: EntryId, which: Which, now: Instant, out: &mut Outbox) {
+        let timers = &self.config.timers;
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let actions = match (&mut entry.server, which) {
+            (Server::Invite(machine), Which::Resend) => machine.on_resend(timers),
+            (Server::Invite(machine), Which::Expire) => machine.on_expire(),
+            (Server::NonInvite(ServerNonInvite::Trying), Which::Resend) => {
+                // RFC 4320 §4.1: now that the client's Timer E has reached T2.
+                self.reply_local(id, 100, now, out);
+                return;
+            }
+            (Server::NonInvite(_), Which::Resend) => Actions::NONE,
+            (Server::NonInvite(machine), Which::Expire) => machine.on_expire(),
+        };
+        if actions.report == Report::Timeout {
+            self.counters.ack_timeouts += 1;
+        }
+        if actions.emit == Emit::Again {
+            self.resend_response(id, out);
+        }
+        self.arm_server(id, actions, now);
+    }
+
+    // --- server transactions ------------------------------------------------------------------------------------------
+
+    /// The request came again.
+    pub(crate) fn request_again(&mut self, id: EntryId, now: Instant, out: &mut Outbox) {
+        self.counters.retransmissions_in += 1;
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let actions = match &mut entry.server {
+            Server::Invite(machine) => machine.on_request(),
+            Server::NonInvite(machine) => machine.on_request(),
+        };
+        if actions.emit == Emit::Again {
+            self.resend_response(id, out);
+        }
+        self.arm_server(id, actions, now);
+    }
+
+    /// An ACK with the branch of an INVITE; whether it is the user's.
+    pub(crate) fn ack(&mut self, id: EntryId, message: &Message<'_>, now: Instant) -> bool {
+        let timers = &self.config.timers;
+        let Some(path) = self.table.get(id).map(|entry| entry.path) else { return true };
+        let delivery = self.delivery(path.listener);
+        if !self.ack_fits(id, message) {
+            return true;
+        }
+        let Some(entry) = self.table.get_mut(id) else { return true };
+        let Server::Invite(machine) = &mut entry.server else { return true };
+        let actions = machine.on_ack(timers, delivery);
+        let confirmed = !matches!(machine, ServerInvite::Accepted | ServerInvite::Completed { .. });
+        if confirmed {
+            // RFC 3261 §17.2.1: nothing is sent any more.
+            self.pool.drop(&mut entry.response);
+        }
+        self.arm_server(id, actions, now);
+        self.tidy(id);
+        actions.report == Report::Message
+    }
+
+    /// RFC 3261 §17.2.3: without the magic cookie the To tag of an ACK is that of our response.
+    fn ack_fits(&mut self, id: EntryId, ack: &Message<'_>) -> bool {
+        let Some(entry) = self.table.get(id) else { return false };
+        if entry.key.first() != Some(&b'2') || entry.response.is_empty() {
+            return true;
+        }
+        let mut index = core::mem::take(&mut self.spare);
+        let fits = match Message::parse(&entry.response, &mut index) {
+            Ok(response) => response.to_tag() == ack.to_tag(),
+            Err(_) => true,
+        };
+        self.spare = index;
+        fits
+    }
+
+    fn resend_response(&mut self, id: EntryId, out: &mut Outbox) {
+        let Some(entry) = self.table.get(id) else { return };
+        if entry.response.is_empty() {
+            return;
+        }
+        let (path, bytes) = (entry.reply_path, &entry.response);
+        out.send(path, |buffer| buffer.extend_from_slice(bytes));
+        self.counters.retransmissions_out += 1;
+    }
+
+    /// Tells the server transaction that `bytes` shall go upstream; whether they may.
+    pub(crate) fn sent_upstream(&mut self, id: EntryId, status: u16, now: Instant, bytes: &[u8]) -> bool {
+        let Some(path) = self.table.get(id).map(|entry| entry.path) else { return false };
+        let delivery = self.delivery(path.listener);
+        let timers = &self.config.timers;
+        let Some(entry) = self.table.get_mut(id) else { return false };
+        let first_final = status >= 200 && !entry.server.is_final();
+        let actions = match &mut entry.server {
+            Server::Invite(machine) => machine.on_response(status, timers, delivery),
+            Server::NonInvite(machine) => machine.on_response(status, timers, delivery),
+        };
+        if actions.emit != Emit::New {
+            return false;
+        }
+        let accepted = matches!(entry.server, Server::Invite(ServerInvite::Accepted));
+        if accepted || entry.server.is_terminated() {
+            // RFC 6026 §7.1: the 2xx is the callee's to send again.
+            self.pool.drop(&mut entry.response);
+        } else if status >= 200 && bytes.len() > FINISHED_BYTES_MAX {
+            self.store_short(id, bytes);
+        } else {
+            self.pool.store(&mut entry.response, bytes);
+            if status >= 200 {
+                self.pool.fit(&mut entry.response);
+            }
+        }
+        self.arm_server(id, actions, now);
+        if first_final {
+            self.finish(id, status);
+        }
+        true
+    }
+
+    /// Keeps a long final response without its body.
+    fn store_short(&mut self, id: EntryId, bytes: &[u8]) {
+        let mut index = core::mem::take(&mut self.spare);
+        let mut edits = core::mem::take(&mut self.spare_edits);
+        let mut text = core::mem::take(&mut self.text);
+        edits.clear();
+        text.clear();
+        if let Ok(message) = Message::parse(bytes, &mut index) {
+            edits.remove_body(&message);
+            edits.write(&message, &mut text);
+        }
+        if let Some(entry) = self.table.get_mut(id) {
+            self.pool.drop(&mut entry.response);
+            if !text.is_empty() && text.len() <= FINISHED_BYTES_MAX {
+                self.pool.store(&mut entry.response, &text);
+            }
+        }
+        self.spare = index;
+        self.spare_edits = edits;
+        self.text = text;
+    }
+
+    /// A final response has gone upstream: what only an open transaction needs is dropped.
+    fn finish(&mut self, id: EntryId, status: u16) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        entry.final_sent = status;
+        self.pool.drop(&mut entry.request);
+        entry.challenges = Vec::new();
+        if let Some(mut best) = entry.best.take() {
+            self.pool.drop(&mut best.bytes);
+        }
+        if let Some(work) = entry.work.take() {
+            self.works.give(work);
+        }
+    }
+
+    /// Replies to the request that the transaction holds.
+    pub(crate) fn reply_local(&mut self, id: EntryId, status: u16, now: Instant, out: &mut Outbox) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        if entry.server.is_final() {
+            return;
+        }
+        let mut request = core::mem::take(&mut entry.request);
+        let mut index = core::mem::take(&mut self.spare);
+        if let Ok(message) = Message::parse(&request, &mut index) {
+            // `reply` may want the spare index too; it gets a fresh one and this one comes back below.
+            let _ = self.reply(id, &message, &Reply::bare(status), now, out);
+        }
+        self.spare = index;
+        self.give_request_back(id, &mut request);
+    }
+
+    /// Puts the request's bytes back where the transaction still needs them.
+    pub(crate) fn give_request_back(&mut self, id: EntryId, request: &mut Vec<u8>) {
+        match self.table.get_mut(id) {
+            Some(entry) if !entry.server.is_final() => entry.request = core::mem::take(request),
+            _ => self.pool.drop(request),
+        }
+    }
+
+    /// Sends a message that is held elsewhere.
+    pub(crate) fn count_out(&mut self, outputs: &[Output]) {
+        let sent = outputs.iter().filter(|output| matches!(output, Output::Send { .. })).count();
+        self.counters.messages_out += sent as u64;
+    }
+}
+
+fn apply(wheel: &mut Wheel, id: &mut TimerId, arm: Arm, now: Instant, key: TimerKey) {
+    match arm {
+        Arm::Keep => {}
+        Arm::Stop => wheel.cancel(id),
+        Arm::After(duration) => wheel.arm(id, now + duration, key),
+    }
+}
+
+/// What a retransmission has in common with its request (RFC 3261 §17.2.3): branch and sent-by, or, without the magic
+/// cookie, the fields of RFC 2543. `None` if the message has no usable Via.
+pub(crate) fn request_key(message: &Message<'_>, method: Method) -> Option<SmallVec<[u8; KEY_INLINE]>> {
+    let via = message.via_top().ok()?;
+    let mut key = SmallVec::new();
+    let branch = via.branch().unwrap_or(b"");
+    // Branches compare without case as all tokens do; the cookie is compared so too.
+    let magic = branch.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(crate::branch::MAGIC));
+    key.push(if magic && branch.len() > 7 { b'3' } else { b'2' });
+    match method {
+        Method::Invite => key.push(b'I'),
+        Method::Cancel => key.push(b'C'),
+        _ => {
+            key.extend_from_slice(message.method_bytes());
+            key.push(b' ');
+        }
+    }
+    if key.first() == Some(&b'3') {
+        key.extend_from_slice(branch);
+        key.push(0);
+        key.extend(via.sent_by_bytes().iter().map(u8::to_ascii_lowercase));
+        return Some(key);
+    }
+    for part in [
+        message.request_uri(),
+        message.from_tag().unwrap_or(b""),
+        message.call_id().unwrap_or(b""),
+        message.bytes().get(via.span.start as usize..via.span.end as usize).unwrap_or(b""),
+    ] {
+        key.extend_from_slice(part);
+        key.push(0);
+    }
+    key.extend_from_slice(&message.cseq().map_or(0, |cseq| cseq.number).to_be_bytes());
+    if method != Method::Invite && method != Method::Cancel {
+        // The ACK of an INVITE has the To tag of the response; the others have the request's.
+        key.extend_from_slice(message.to_tag().unwrap_or(b""));
+    }
+    Some(key)
+}

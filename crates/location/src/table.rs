@@ -1,0 +1,463 @@
+//! The table of bindings: REGISTER applied all or nothing, lookup by preference, expiry in bounded steps
+//! (RFC 3261 §10.3).
+
+use crate::binding::{Binding, Granted};
+use crate::changes::{Change, Drained, Log};
+use crate::plan::{Plan, Scene, Step, matching, q_of};
+use crate::policy::{Limits, Policy};
+use crate::request::{Refusal, Register, Update};
+use crate::slots::{Chain, FLUSHED, NONE, Slots};
+use crate::wheel::{self, Wheel};
+use ahash::RandomState;
+use alloc::boxed::Box;
+use core::time::Duration;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use sip::Instant;
+
+/// Steps of expiry that a request takes to make room before it is refused for a full table.
+const RECLAIM_STEPS: usize = 256;
+
+/// Random numbers that key the hashes of addresses-of-record: unknown to clients, who choose the addresses.
+#[derive(Clone, Copy)]
+pub struct Seeds(pub [u64; 4]);
+
+impl core::fmt::Debug for Seeds {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Seeds(..)")
+    }
+}
+
+/// What a REGISTER did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registered {
+    /// Bindings that the address-of-record has now.
+    pub bindings: usize,
+    /// Bindings that are new.
+    pub added: usize,
+    /// Bindings that were updated.
+    pub updated: usize,
+    /// Bindings that were removed, those that made way for others included.
+    pub removed: usize,
+    /// Bindings left as they were, because the request repeats the one that made them.
+    pub repeated: usize,
+}
+
+/// Where the bindings of an address-of-record start. Both halves are four bytes: a bucket is eight, and growing
+/// the index reads nothing else.
+struct Head {
+    hash: u32,
+    index: u32,
+}
+
+/// Bindings of addresses-of-record.
+///
+/// One table belongs to one thread at a time. Its memory grows with the bindings up to [`Limits`]; slots are
+/// kept for reuse, strings are given back.
+pub struct Table {
+    heads: HashTable<Head>,
+    slots: Slots,
+    wheel: Wheel,
+    log: Option<Box<Log>>,
+    limits: Limits,
+    hasher: RandomState,
+    block_bytes: usize,
+}
+
+impl Table {
+    /// An empty table; it allocates as bindings come.
+    pub fn new(limits: Limits, seeds: Seeds) -> Table {
+        let Seeds([a, b, c, d]) = seeds;
+        Table {
+            heads: HashTable::new(),
+            slots: Slots::new(),
+            wheel: Wheel::new(),
+            log: None,
+            limits: Limits { bindings_max: limits.bindings_max.min(NONE as usize - 1), ..limits },
+            hasher: RandomState::with_seeds(a, b, c, d),
+            block_bytes: 0,
+        }
+    }
+
+    /// Applies a REGISTER for `aor`, its canonical form, completely or not at all (RFC 3261 §10.3 steps 6 to 8).
+    ///
+    /// What it leaves bound is read with [`Table::lookup`]. A refresh whose strings fit where the old ones were
+    /// allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`], whose [`status`](Refusal::status) answers the request; no binding is changed by it.
+    pub fn register(
+        &mut self,
+        now: Instant,
+        aor: &[u8],
+        request: &Register<'_>,
+        policy: &Policy,
+    ) -> Result<Registered, Refusal> {
+        let hash = self.hash(aor);
+        let head = self.drop_expired(now, hash, aor);
+        let mut done = match *request {
+            Register::Query => Registered::default(),
+            Register::RemoveAll { call_id, cseq } => self.remove_all(hash, head, call_id, cseq)?,
+            Register::Bind(updates) => {
+                let scene = Scene { slots: &self.slots, head, aor, policy, limits: &self.limits };
+                let plan = scene.plan(updates)?;
+                self.check_room(now, aor, &plan)?;
+                self.commit(now, Place { hash, aor, policy }, plan)
+            }
+        };
+        done.bindings = self.slots.chain(self.head(hash, aor)).count();
+        Ok(done)
+    }
+
+    /// The bindings of `aor` that exist at `now`, by falling q, the newest first among equals.
+    pub fn lookup(&self, now: Instant, aor: &[u8]) -> Bindings<'_> {
+        Bindings { chain: self.slots.chain(self.head(self.hash(aor), aor)), now }
+    }
+
+    /// Removes one contact of `aor`, or all of them, whatever their Call-ID and CSeq: an administrator's hand,
+    /// not a client's. Returns how many existed and are gone.
+    pub fn remove(&mut self, now: Instant, aor: &[u8], contact: Option<&[u8]>) -> usize {
+        let hash = self.hash(aor);
+        let head = self.drop_expired(now, hash, aor);
+        match contact {
+            Some(contact) => {
+                let found = matching(&self.slots, head, contact);
+                found.into_iter().inspect(|&index| self.discard(hash, index)).count()
+            }
+            None => self.discard_chain(hash, head),
+        }
+    }
+
+    /// Removes bindings that no longer exist at `now`, in at most `budget` steps of constant cost each; returns
+    /// how many were removed. There is more to do while [`next_expiry`](Table::next_expiry) is not after `now`.
+    pub fn expire(&mut self, now: Instant, budget: usize) -> usize {
+        let mut removed = 0;
+        for _ in 0..budget {
+            match self.wheel.step(&mut self.slots, now) {
+                wheel::Step::Due(index) => {
+                    self.forget(self.slots.get(index).hash, index);
+                    removed += 1;
+                }
+                wheel::Step::Moved => {}
+                wheel::Step::Idle => break,
+            }
+        }
+        removed
+    }
+
+    /// When [`expire`](Table::expire) next has something to do, to the second; `None` while the table is empty.
+    /// Never later than the second in which the next binding expires; it may be earlier.
+    pub fn next_expiry(&self) -> Option<Instant> {
+        self.wheel.next_tick().map(|tick| Instant::ZERO + Duration::from_secs(tick))
+    }
+
+    /// Bindings held, expired ones that were not removed yet included.
+    pub fn len(&self) -> usize {
+        self.slots.live()
+    }
+
+    /// Whether the table holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Addresses-of-record that have a binding.
+    pub fn aors(&self) -> usize {
+        self.heads.len()
+    }
+
+    /// Bytes allocated, without what the allocator itself adds.
+    pub fn bytes(&self) -> usize {
+        self.heads.allocation_size() + self.slots.bytes() + self.block_bytes
+    }
+
+    /// The sizes that the table never exceeds.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Every binding held, in no meaningful order, expired ones that were not removed yet included.
+    pub fn iter(&self) -> impl Iterator<Item = &Binding> {
+        self.slots.iter().map(|(_, slot)| &slot.binding)
+    }
+
+    /// Starts to record changes, unless it has; every binding already held counts as changed. At most
+    /// `removals_max` removed bindings wait to be drained; past that, [`Drained::lost`] is said.
+    pub fn track_changes(&mut self, removals_max: usize) {
+        if self.log.is_some() {
+            return;
+        }
+        let mut log = Box::new(Log::new(removals_max));
+        let held = self.slots.iter().map(|(index, _)| index).collect::<alloc::vec::Vec<_>>();
+        for index in held {
+            log.saved(&mut self.slots, index);
+        }
+        self.log = Some(log);
+    }
+
+    /// Visits at most `budget` recorded changes, which then are the visitor's to keep.
+    pub fn drain_changes(&mut self, budget: usize, visit: &mut dyn FnMut(Change<'_>)) -> Drained {
+        match &mut self.log {
+            Some(log) => log.drain(&mut self.slots, budget, visit),
+            None => Drained { changes: 0, left: 0, lost: false },
+        }
+    }
+
+    fn hash(&self, aor: &[u8]) -> u32 {
+        let hash = self.hasher.hash_one(aor);
+        (hash ^ (hash >> 32)) as u32
+    }
+
+    /// The first slot of `aor`, or `NONE`.
+    fn head(&self, hash: u32, aor: &[u8]) -> u32 {
+        let is_it = |head: &Head| head.hash == hash && self.slots.get(head.index).binding.aor() == aor;
+        self.heads.find(spread(hash), is_it).map_or(NONE, |head| head.index)
+    }
+
+    /// Removes what has expired of `aor` and returns its first slot: the rest of a request sees only what exists.
+    fn drop_expired(&mut self, now: Instant, hash: u32, aor: &[u8]) -> u32 {
+        let mut head = self.head(hash, aor);
+        let expired = |table: &Table, head| {
+            table.slots.chain(head).find(|(_, slot)| slot.binding.is_expired(now)).map(|(index, _)| index)
+        };
+        while let Some(index) = expired(self, head) {
+            self.discard(hash, index);
+            head = self.head(hash, aor);
+        }
+        head
+    }
+
+    /// `Contact: *` (RFC 3261 §10.3 step 6).
+    fn remove_all(&mut self, hash: u32, head: u32, call_id: &[u8], cseq: u32) -> Result<Registered, Refusal> {
+        // "If it does agree, it MUST remove the binding only if the CSeq in the request is higher than the value
+        // stored for that binding. Otherwise, the update MUST be aborted and the request fails."
+        let stale = |binding: &Binding| binding.call_id() == call_id && cseq <= binding.cseq();
+        if self.slots.chain(head).any(|(_, slot)| stale(&slot.binding)) {
+            return Err(Refusal::OutOfOrder);
+        }
+        Ok(Registered { removed: self.discard_chain(hash, head), ..Registered::default() })
+    }
+
+    /// Refuses a plan that would exceed the table's sizes, after an attempt to make room.
+    fn check_room(&mut self, now: Instant, aor: &[u8], plan: &Plan<'_>) -> Result<(), Refusal> {
+        let (mut more, mut fewer, mut grown, mut shrunk) = (0, plan.evicted.len(), 0, 0);
+        for &index in &plan.evicted {
+            shrunk += self.slots.get(index).binding.block_bytes();
+        }
+        for step in &plan.steps {
+            match *step {
+                Step::Add { update, .. } => {
+                    more += 1;
+                    grown += Binding::vacant_block_bytes(Binding::bytes_needed(aor, update));
+                }
+                Step::Refresh { index, update, .. } => {
+                    let binding = &self.slots.get(index).binding;
+                    shrunk += binding.block_bytes();
+                    grown += binding.block_bytes_after(Binding::bytes_needed(aor, update));
+                }
+                Step::Remove { index } => {
+                    fewer += 1;
+                    shrunk += self.slots.get(index).binding.block_bytes();
+                }
+                Step::Keep { .. } | Step::Nothing => {}
+            }
+        }
+        let fits = |table: &Table| {
+            (more <= fewer || table.len() + more - fewer <= table.limits.bindings_max)
+                && (grown <= shrunk || table.block_bytes + grown - shrunk <= table.limits.bytes_max)
+        };
+        if fits(self) {
+            return Ok(());
+        }
+        // The plan's slots are not expired, so they stay where they are.
+        self.expire(now, RECLAIM_STEPS);
+        if fits(self) { Ok(()) } else { Err(Refusal::TableFull) }
+    }
+
+    fn commit(&mut self, now: Instant, place: Place<'_>, plan: Plan<'_>) -> Registered {
+        let mut done = Registered { removed: plan.evicted.len(), ..Registered::default() };
+        for index in plan.evicted {
+            self.discard(place.hash, index);
+        }
+        for step in plan.steps {
+            match step {
+                Step::Add { update, interval } => {
+                    self.add(&place, update, place.granted(now, update, interval));
+                    done.added += 1;
+                }
+                Step::Refresh { index, update, interval } => {
+                    self.refresh(&place, index, update, place.granted(now, update, interval));
+                    done.updated += 1;
+                }
+                Step::Remove { index } => {
+                    self.discard(place.hash, index);
+                    done.removed += 1;
+                }
+                Step::Keep { .. } => done.repeated += 1,
+                Step::Nothing => {}
+            }
+        }
+        done
+    }
+
+    fn add(&mut self, place: &Place<'_>, update: &Update<'_>, granted: Granted) {
+        let index = self.slots.take(place.hash);
+        let binding = &mut self.slots.get_mut(index).binding;
+        binding.write(place.aor, update, granted);
+        self.block_bytes += binding.block_bytes();
+        self.wheel.file(&mut self.slots, index);
+        self.link(place.hash, place.aor, index);
+        self.note_saved(index);
+    }
+
+    fn refresh(&mut self, place: &Place<'_>, index: u32, update: &Update<'_>, granted: Granted) {
+        let slot = self.slots.get_mut(index);
+        if self.log.is_some() && slot.marks & FLUSHED != 0 && slot.binding.contact() != update.contact {
+            // An equivalent URI written otherwise: what is stored under the old one has to go.
+            let (marks, old) = (slot.marks, slot.binding.clone());
+            if let Some(log) = &mut self.log {
+                log.removed(marks, old);
+            }
+        }
+        let old_expiry = slot.binding.expires_at();
+        self.block_bytes -= slot.binding.block_bytes();
+        slot.binding.write(place.aor, update, granted);
+        self.block_bytes += slot.binding.block_bytes();
+        self.wheel.refile_if_earlier(&mut self.slots, index, old_expiry);
+        self.relink(place.hash, place.aor, index);
+        self.note_saved(index);
+    }
+
+    fn note_saved(&mut self, index: u32) {
+        if let Some(log) = &mut self.log {
+            log.saved(&mut self.slots, index);
+        }
+    }
+
+    /// Puts the slot, not in any chain, into the chain of `aor`: behind all that are preferred to it.
+    fn link(&mut self, hash: u32, aor: &[u8], index: u32) {
+        let slots = &mut self.slots;
+        let is_it = |head: &Head| head.hash == hash && slots.get(head.index).binding.aor() == aor;
+        match self.heads.entry(spread(hash), is_it, |head| spread(head.hash)) {
+            Entry::Vacant(vacant) => {
+                slots.get_mut(index).sibling = NONE;
+                vacant.insert(Head { hash, index });
+            }
+            Entry::Occupied(mut occupied) => {
+                let own = rank(&slots.get(index).binding);
+                let head = occupied.get().index;
+                let before = slots.chain(head).take_while(|(_, slot)| rank(&slot.binding) >= own).last();
+                match before.map(|(before, _)| before) {
+                    Some(before) => {
+                        let after = core::mem::replace(&mut slots.get_mut(before).sibling, index);
+                        slots.get_mut(index).sibling = after;
+                    }
+                    None => {
+                        slots.get_mut(index).sibling = head;
+                        occupied.get_mut().index = index;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes the slot out of its chain; the last one takes the address-of-record with it.
+    fn unlink(&mut self, hash: u32, index: u32) {
+        let slots = &mut self.slots;
+        let aor = slots.get(index).binding.aor();
+        let is_it = |head: &Head| {
+            head.hash == hash && (head.index == index || slots.get(head.index).binding.aor() == aor)
+        };
+        let mut entry = self.heads.find_entry(spread(hash), is_it).unwrap_or_else(|_| {
+            unreachable!("invariant: a slot in use is in the chain of its address-of-record")
+        });
+        let sibling = slots.get(index).sibling;
+        let head = entry.get().index;
+        if head == index && sibling == NONE {
+            entry.remove();
+        } else if head == index {
+            entry.get_mut().index = sibling;
+        } else if let Some((before, _)) = slots.chain(head).find(|(_, slot)| slot.sibling == index) {
+            slots.get_mut(before).sibling = sibling;
+        }
+    }
+
+    /// Moves the slot to where its new rank belongs; alone it is in its place already.
+    fn relink(&mut self, hash: u32, aor: &[u8], index: u32) {
+        let head = self.head(hash, aor);
+        if head == index && self.slots.get(index).sibling == NONE {
+            return;
+        }
+        self.unlink(hash, index);
+        self.link(hash, aor, index);
+    }
+
+    fn discard_chain(&mut self, hash: u32, head: u32) -> usize {
+        let (mut index, mut removed) = (head, 0);
+        while index != NONE {
+            let next = self.slots.get(index).sibling;
+            self.discard(hash, index);
+            index = next;
+            removed += 1;
+        }
+        removed
+    }
+
+    /// Removes a binding before its time.
+    fn discard(&mut self, hash: u32, index: u32) {
+        self.wheel.take_out(&mut self.slots, index);
+        self.forget(hash, index);
+    }
+
+    /// Removes a binding that the wheel no longer holds.
+    fn forget(&mut self, hash: u32, index: u32) {
+        self.unlink(hash, index);
+        let marks = self.slots.get(index).marks;
+        let binding = self.slots.give_back(index);
+        self.block_bytes -= binding.block_bytes();
+        if let Some(log) = &mut self.log {
+            log.removed(marks, binding);
+        }
+    }
+}
+
+/// Whose bindings a request changes, and by which rules.
+struct Place<'a> {
+    hash: u32,
+    aor: &'a [u8],
+    policy: &'a Policy,
+}
+
+impl Place<'_> {
+    fn granted(&self, now: Instant, update: &Update<'_>, interval: u32) -> Granted {
+        let expires_at = now + Duration::from_secs(u64::from(interval));
+        Granted { now, expires_at, q: q_of(update, self.policy) }
+    }
+}
+
+/// See [`Table::lookup`].
+#[derive(Clone)]
+pub struct Bindings<'a> {
+    chain: Chain<'a>,
+    now: Instant,
+}
+
+impl<'a> Iterator for Bindings<'a> {
+    type Item = &'a Binding;
+
+    fn next(&mut self) -> Option<&'a Binding> {
+        let now = self.now;
+        self.chain.find(|(_, slot)| !slot.binding.is_expired(now)).map(|(_, slot)| &slot.binding)
+    }
+}
+
+/// Order of preference: higher q first, then what was refreshed last.
+fn rank(binding: &Binding) -> (u16, Instant) {
+    (binding.q(), binding.modified_at())
+}
+
+/// The hash as the index wants it: position from the low bits, tag from the high ones, independent of each other.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(hash)
+}

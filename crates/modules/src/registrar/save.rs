@@ -1,0 +1,309 @@
+//! `save`: a REGISTER from its headers to its answer (RFC 3261 §10.3, RFC 3327 §5.3).
+
+use super::{answers_path, method_bit, with_key};
+use crate::run::Run;
+use crate::settings::{PathMode, RegistrarSettings};
+use crate::sl::{Mode, push_q, reply_with};
+use crate::uri_parts::push_number;
+use alloc::vec::Vec;
+use location::{AtLimit, Binding, CONTACTS_PER_REQUEST_MAX, Policy, Refusal, Register, Registered, Update};
+use route::{Args, Outcome};
+use sip::{HeaderName, Message, Method};
+use smallvec::SmallVec;
+
+/// The answer is left to the script.
+const NO_REPLY: i64 = 0x02;
+/// Only the contacts of this request stay.
+const ONLY_THESE: i64 = 0x04;
+/// RFC 3261 §20.19: an Expires that is no number counts as an hour.
+const MALFORMED_EXPIRES_SECS: u32 = 3_600;
+
+/// Why a REGISTER is answered with an error before the location service sees it.
+#[derive(Debug, PartialEq, Eq)]
+enum Bad {
+    /// A Contact that is no address.
+    Contact,
+    /// A Contact longer than it may be.
+    ContactTooLong,
+    /// A Require or a Path without which it cannot be done.
+    Extension,
+    /// A To that is no address.
+    To,
+    /// The location service refused it.
+    Refused(Refusal),
+}
+
+pub(super) fn save(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let message = run.message();
+    if message.method() != Method::Register {
+        return run.fail("save: the request is no REGISTER");
+    }
+    let mut headers = core::mem::take(&mut run.scratch.headers);
+    headers.clear();
+    let flags = args.int(1);
+    let done = register(run, args, &message, flags, &mut headers);
+    let (code, status, reason) = match &done {
+        Ok(registered) => (return_code(registered, &message), 200, "OK"),
+        Err(bad) => refusal(run, bad, &message, &mut headers),
+    };
+    if flags & NO_REPLY == 0 {
+        reply_with(run, status, reason.as_bytes(), &mut headers, Mode::Any);
+    }
+    run.scratch.headers = headers;
+    Outcome::Code(code)
+}
+
+fn register(
+    run: &mut Run<'_, '_>,
+    args: &Args<'_>,
+    message: &Message<'_>,
+    flags: i64,
+    headers: &mut Vec<u8>,
+) -> Result<Registered, Bad> {
+    check_extensions(&run.settings.registrar, message)?;
+    let to = message.to().map_err(|_| Bad::To)?;
+    let uri = if args.str(2).is_empty() { to.uri } else { args.str(2) };
+    let mut policy = run.settings.registrar.policy;
+    if flags & ONLY_THESE != 0 {
+        policy.at_limit = AtLimit::KeepOnlyNamed;
+    }
+    let mut path = core::mem::take(&mut run.scratch.text);
+    path.clear();
+    if run.settings.registrar.use_path {
+        push_path(message, &mut path);
+    }
+    let mut received = core::mem::take(&mut run.scratch.current);
+    received.clear();
+    if let Some(name) = &run.settings.registrar.received_avp {
+        received.extend_from_slice(run.state().avps.get(name, 0).as_str().unwrap_or(&[]));
+    }
+    let common = common(run, message, &path, &received);
+    let done = with_key(run, args.str(0), uri, |run, aor| {
+        apply(run, aor, message, &common?, &policy, headers)
+    });
+    if run.settings.registrar.use_path && !path.is_empty() && is_path_answered(run, message) {
+        headers.extend_from_slice(b"Path: ");
+        headers.extend_from_slice(&path);
+        headers.extend_from_slice(b"\r\n");
+    }
+    run.scratch.text = path;
+    run.scratch.current = received;
+    done.unwrap_or(Err(Bad::To))
+}
+
+fn is_path_answered(run: &Run<'_, '_>, message: &Message<'_>) -> bool {
+    answers_path(run.settings.registrar.path_mode, supports_path(message))
+}
+
+fn supports_path(message: &Message<'_>) -> bool {
+    message.option_tags(HeaderName::Supported).any(|tag| tag.eq_ignore_ascii_case(b"path"))
+        || message.option_tags(HeaderName::Require).any(|tag| tag.eq_ignore_ascii_case(b"path"))
+}
+
+/// RFC 3261 §10.3 step 2: extensions that the REGISTER requires; RFC 3327 §5.3: those that its Path does.
+fn check_extensions(settings: &RegistrarSettings, message: &Message<'_>) -> Result<(), Bad> {
+    let known = |tag: &[u8]| settings.use_path && tag.eq_ignore_ascii_case(b"path");
+    if message.option_tags(HeaderName::Require).any(|tag| !known(tag)) {
+        return Err(Bad::Extension);
+    }
+    let refuses_path = settings.use_path && settings.path_mode == PathMode::Required;
+    if refuses_path && message.header(HeaderName::Path).is_some() && !supports_path(message) {
+        return Err(Bad::Extension);
+    }
+    Ok(())
+}
+
+/// Joins the values of all Path headers.
+fn push_path(message: &Message<'_>, out: &mut Vec<u8>) {
+    for header in message.headers(HeaderName::Path) {
+        if !out.is_empty() {
+            out.extend_from_slice(b", ");
+        }
+        // A folded line becomes one line: white space stands for white space.
+        let bytes = header.value.iter();
+        out.extend(bytes.map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+    }
+}
+
+/// What all contacts of the request have in common.
+fn common<'a>(
+    run: &Run<'_, '_>,
+    message: &Message<'a>,
+    path: &'a [u8],
+    received: &'a [u8],
+) -> Result<Update<'a>, Bad> {
+    let (Ok(call_id), Ok(cseq)) = (message.call_id(), message.cseq()) else { return Err(Bad::To) };
+    let mut update = Update::new(&[], call_id, cseq.number);
+    update.expires = match message.expires() {
+        Ok(expires) => expires,
+        Err(_) => Some(MALFORMED_EXPIRES_SECS),
+    };
+    update.path = path;
+    update.received = received;
+    update.flow = u64::from(run.path().listener.0);
+    update.user_agent = message.header(HeaderName::UserAgent).map_or(&[], |header| header.value);
+    for tag in message.option_tags(HeaderName::Allow) {
+        update.methods |= method_bit(Method::of(tag));
+    }
+    Ok(update)
+}
+
+fn apply(
+    run: &mut Run<'_, '_>,
+    aor: &[u8],
+    message: &Message<'_>,
+    common: &Update<'_>,
+    policy: &Policy,
+    headers: &mut Vec<u8>,
+) -> Result<Registered, Bad> {
+    let mut updates: SmallVec<[Update<'_>; 4]> = SmallVec::new();
+    let contacts = message.contacts();
+    let request = if contacts.is_star() {
+        let count = message.contacts().count().max(1);
+        Register::star(count, common.expires, common.call_id, common.cseq).map_err(Bad::Refused)?
+    } else {
+        for contact in contacts {
+            let contact = contact.map_err(|_| Bad::Contact)?;
+            if contact.uri().is_err() {
+                return Err(Bad::Contact);
+            }
+            if contact.uri.len() > run.settings.registrar.contact_bytes_max {
+                return Err(Bad::ContactTooLong);
+            }
+            let mut update = Update { contact: contact.uri, q: contact.q().map(sip::Q::thousandths), ..*common };
+            update.expires = contact.expires().or(common.expires);
+            update.instance = contact.params.value(b"+sip.instance").unwrap_or(&[]);
+            let reg_id = contact.params.value(b"reg-id").and_then(crate::uri_parts::decimal);
+            update.reg_id = reg_id.unwrap_or(0);
+            updates.push(update);
+            if updates.len() > CONTACTS_PER_REQUEST_MAX {
+                break;
+            }
+        }
+        if updates.is_empty() { Register::Query } else { Register::Bind(&updates) }
+    };
+    let now = run.now();
+    let start = headers.len();
+    let received_param = &run.settings.registrar.received_param;
+    // RFC 3261 §10.3 step 8: "The response MUST contain Contact header field values enumerating all current bindings."
+    let done = run.location.register(now, aor, &request, policy, &mut |binding| {
+        headers.extend_from_slice(if headers.len() == start { b"Contact: " } else { b", " });
+        push_contact(headers, binding, binding.expires_in(now), received_param);
+    });
+    if headers.len() > start {
+        headers.extend_from_slice(b"\r\n");
+    }
+    done.map_err(Bad::Refused)
+}
+
+/// Appends one Contact value of the 200.
+fn push_contact(out: &mut Vec<u8>, binding: &Binding, expires: u32, received_param: &str) {
+    out.push(b'<');
+    out.extend_from_slice(binding.contact());
+    out.extend_from_slice(b">");
+    if binding.q() > 0 {
+        push_q(out, binding.q());
+    }
+    // "Each Contact value MUST feature an "expires" parameter."
+    out.extend_from_slice(b";expires=");
+    push_number(out, u64::from(expires));
+    if let Some(received) = binding.received()
+        && !received_param.is_empty()
+    {
+        out.push(b';');
+        out.extend_from_slice(received_param.as_bytes());
+        out.extend_from_slice(b"=\"");
+        out.extend_from_slice(received);
+        out.push(b'"');
+    }
+    if let Some(instance) = binding.instance() {
+        out.extend_from_slice(b";+sip.instance=");
+        out.extend_from_slice(instance);
+    }
+    if let Some(reg_id) = binding.reg_id() {
+        out.extend_from_slice(b";reg-id=");
+        push_number(out, u64::from(reg_id));
+    }
+}
+
+fn return_code(registered: &Registered, message: &Message<'_>) -> i32 {
+    if registered.added > 0 {
+        1
+    } else if registered.updated > 0 || registered.repeated > 0 {
+        2
+    } else if registered.removed > 0 || message.header(HeaderName::Contact).is_some() {
+        3
+    } else {
+        4
+    }
+}
+
+/// Return code, status and reason of a refusal; its headers are appended.
+fn refusal(
+    run: &Run<'_, '_>,
+    bad: &Bad,
+    message: &Message<'_>,
+    headers: &mut Vec<u8>,
+) -> (i32, i64, &'static str) {
+    headers.clear();
+    match bad {
+        Bad::Contact => (-1, 400, "Invalid Contact"),
+        Bad::ContactTooLong => (-1, 400, "Contact Too Long"),
+        Bad::To => (-1, 400, "Invalid Address of Record"),
+        Bad::Extension => {
+            push_unsupported(&run.settings.registrar, message, headers);
+            (-1, 420, "Bad Extension")
+        }
+        Bad::Refused(refusal) => {
+            let status = i64::from(refusal.status());
+            match refusal {
+                Refusal::IntervalTooBrief { min_expires } => {
+                    // RFC 3261 §10.3 step 7: the 423 "MUST contain a Min-Expires header field".
+                    headers.extend_from_slice(b"Min-Expires: ");
+                    push_number(headers, u64::from(*min_expires));
+                    headers.extend_from_slice(b"\r\n");
+                    (-1, status, "Interval Too Brief")
+                }
+                Refusal::OutOfOrder => (-1, status, "CSeq Out of Order"),
+                Refusal::StarWithOthers => (-1, status, "Star With Other Contacts"),
+                Refusal::StarExpiresNotZero => (-1, status, "Star Needs Expires 0"),
+                Refusal::BindingTooLarge { .. } => (-1, status, "Contact Too Large"),
+                Refusal::TooManyContacts { .. } => {
+                    push_retry_after(&run.settings.registrar, headers);
+                    (-2, status, "Too Many Registered Contacts")
+                }
+                Refusal::TableFull => {
+                    push_retry_after(&run.settings.registrar, headers);
+                    (-1, status, "Service Unavailable")
+                }
+            }
+        }
+    }
+}
+
+fn push_retry_after(settings: &RegistrarSettings, headers: &mut Vec<u8>) {
+    if settings.retry_after_secs > 0 {
+        headers.extend_from_slice(b"Retry-After: ");
+        push_number(headers, u64::from(settings.retry_after_secs));
+        headers.extend_from_slice(b"\r\n");
+    }
+}
+
+/// RFC 3261 §8.2.2.3: the 420 names the extensions that are not understood.
+fn push_unsupported(settings: &RegistrarSettings, message: &Message<'_>, headers: &mut Vec<u8>) {
+    headers.extend_from_slice(b"Unsupported: ");
+    let start = headers.len();
+    for tag in message.option_tags(HeaderName::Require) {
+        if settings.use_path && tag.eq_ignore_ascii_case(b"path") {
+            continue;
+        }
+        if headers.len() > start {
+            headers.extend_from_slice(b", ");
+        }
+        headers.extend_from_slice(tag);
+    }
+    if headers.len() == start {
+        headers.extend_from_slice(b"path");
+    }
+    headers.extend_from_slice(b"\r\n");
+}

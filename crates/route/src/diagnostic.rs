@@ -1,0 +1,365 @@
+//! Diagnostics: what is wrong with a configuration, where, and what to write instead.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// A range of bytes in one of the [`Sources`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
+pub struct Span {
+    /// Index of the file in [`Sources`].
+    pub file: u16,
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The range from the start of `self` to the end of `other`, when both lie in one file.
+    #[must_use]
+    pub fn to(self, other: Self) -> Self {
+        if self.file == other.file && other.end >= self.start {
+            Self { end: other.end, ..self }
+        } else {
+            self
+        }
+    }
+
+    /// The empty range just behind this one.
+    #[must_use]
+    pub fn after(self) -> Self {
+        Self { start: self.end, ..self }
+    }
+
+    /// A part of this range, by offsets from its start.
+    #[must_use]
+    pub(crate) fn part(self, from: usize, to: usize) -> Self {
+        let at = |offset: usize| {
+            self.start.saturating_add(u32::try_from(offset).unwrap_or(u32::MAX)).min(self.end)
+        };
+        Self { start: at(from), end: at(to), ..self }
+    }
+}
+
+/// One file of a configuration.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// The name, as the loader was asked for it.
+    pub name: String,
+    /// The whole text.
+    pub text: String,
+}
+
+/// The files of a configuration: the main one first, then the included ones.
+#[derive(Debug, Clone, Default)]
+pub struct Sources {
+    files: Vec<Source>,
+}
+
+/// A place for people: a file, and a line and column counted from 1 (columns count characters).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Position<'a> {
+    /// The file's name.
+    pub file: &'a str,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+}
+
+impl Sources {
+    pub(crate) fn add(&mut self, name: &str, text: String) -> u16 {
+        self.files.push(Source { name: name.into(), text });
+        u16::try_from(self.files.len() - 1).unwrap_or(u16::MAX)
+    }
+
+    /// The files, in the order of their indices.
+    #[must_use]
+    pub fn files(&self) -> &[Source] {
+        &self.files
+    }
+
+    pub(crate) fn file(&self, index: u16) -> Option<&Source> {
+        self.files.get(usize::from(index))
+    }
+
+    /// The text that `span` covers; empty when it covers none.
+    #[must_use]
+    pub fn text(&self, span: Span) -> &str {
+        self.file(span.file)
+            .and_then(|file| file.text.get(span.start as usize..span.end as usize))
+            .unwrap_or_default()
+    }
+
+    /// File, line and column of the start of `span`.
+    #[must_use]
+    pub fn position(&self, span: Span) -> Position<'_> {
+        let Some(file) = self.file(span.file) else {
+            return Position { file: "", line: 1, column: 1 };
+        };
+        let start = floor(&file.text, span.start as usize);
+        let before = file.text.get(..start).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Position {
+            file: &file.name,
+            line: before.matches('\n').count() + 1,
+            column: before.get(line_start..).unwrap_or_default().chars().count() + 1,
+        }
+    }
+}
+
+/// The nearest boundary between characters at or before `at`.
+fn floor(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+/// How grave a diagnostic is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// For information: the configuration runs as written.
+    Note,
+    /// Probably not what was meant; the configuration runs.
+    Warning,
+    /// The configuration cannot run.
+    Error,
+}
+
+/// One finding about a configuration.
+#[derive(Debug, Clone)]
+pub struct Diagnostic {
+    /// How grave it is.
+    pub severity: Severity,
+    /// A stable name for the kind of finding, such as `unknown-function`.
+    pub code: &'static str,
+    /// What is wrong, in one line.
+    pub message: String,
+    /// Where, and the words beside the underline. `None` for findings about no place in particular.
+    pub primary: Option<(Span, String)>,
+    /// Other places that matter, each with its words.
+    pub secondary: Vec<(Span, String)>,
+    /// What to do about it.
+    pub help: Vec<String>,
+}
+
+impl Diagnostic {
+    pub(crate) fn new(
+        severity: Severity,
+        code: &'static str,
+        message: impl Into<String>,
+        span: Span,
+    ) -> Self {
+        Self {
+            severity,
+            code,
+            message: message.into(),
+            primary: Some((span, String::new())),
+            secondary: Vec::new(),
+            help: Vec::new(),
+        }
+    }
+
+    pub(crate) fn error(code: &'static str, message: impl Into<String>, span: Span) -> Self {
+        Self::new(Severity::Error, code, message, span)
+    }
+
+    pub(crate) fn warning(code: &'static str, message: impl Into<String>, span: Span) -> Self {
+        Self::new(Severity::Warning, code, message, span)
+    }
+
+    pub(crate) fn note(code: &'static str, message: impl Into<String>, span: Span) -> Self {
+        Self::new(Severity::Note, code, message, span)
+    }
+
+    #[must_use]
+    pub(crate) fn label(mut self, label: impl Into<String>) -> Self {
+        if let Some((_, words)) = &mut self.primary {
+            *words = label.into();
+        }
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn also(mut self, span: Span, label: impl Into<String>) -> Self {
+        self.secondary.push((span, label.into()));
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help.push(help.into());
+        self
+    }
+
+    /// Whether this finding keeps the configuration from running.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// The span, when the finding has a place.
+    #[must_use]
+    pub fn span(&self) -> Option<Span> {
+        self.primary.as_ref().map(|(span, _)| *span)
+    }
+}
+
+/// Collects diagnostics up to a limit.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnostics {
+    list: Vec<Diagnostic>,
+    errors: usize,
+    suppressed: usize,
+}
+
+impl Diagnostics {
+    pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
+        if diagnostic.is_error() {
+            self.errors += 1;
+        }
+        if self.list.len() < crate::limits::DIAGNOSTICS_MAX {
+            self.list.push(diagnostic);
+        } else {
+            self.suppressed += 1;
+        }
+    }
+
+    pub(crate) fn has_errors(&self) -> bool {
+        self.errors > 0
+    }
+
+    /// The findings in the order of their places, errors or not.
+    pub(crate) fn finish(mut self) -> Vec<Diagnostic> {
+        self.list.sort_by_key(|diagnostic| {
+            diagnostic.span().map_or((u16::MAX, u32::MAX), |span| (span.file, span.start))
+        });
+        if self.suppressed > 0 {
+            self.list.push(Diagnostic {
+                severity: if self.errors > 0 { Severity::Error } else { Severity::Note },
+                code: "too-many",
+                message: alloc::format!("{} more findings are not shown", self.suppressed),
+                primary: None,
+                secondary: Vec::new(),
+                help: Vec::new(),
+            });
+        }
+        self.list
+    }
+}
+
+/// Whether [`render`] uses terminal colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Colour {
+    /// Plain text.
+    Never,
+    /// ANSI escape sequences.
+    Always,
+}
+
+/// Writes one diagnostic as rustc would: place, source line, underline, help.
+#[must_use]
+pub fn render(diagnostic: &Diagnostic, sources: &Sources, colour: Colour) -> String {
+    let level = match diagnostic.severity {
+        Severity::Error => Level::ERROR,
+        Severity::Warning => Level::WARNING,
+        Severity::Note => Level::NOTE,
+    };
+    let title = level.primary_title(diagnostic.message.as_str()).id(diagnostic.code);
+    let mut group = Group::with_title(title);
+    let marks = diagnostic.primary.iter().map(|mark| (mark, true));
+    let marks = marks.chain(diagnostic.secondary.iter().map(|mark| (mark, false)));
+    let marks: Vec<_> = marks.collect();
+    let mut shown: Vec<u16> = Vec::new();
+    for ((span, _), _) in &marks {
+        if shown.contains(&span.file) {
+            continue;
+        }
+        shown.push(span.file);
+        let Some(file) = sources.file(span.file) else { continue };
+        let mut snippet = Snippet::source(file.text.as_str()).path(file.name.as_str());
+        for ((at, words), primary) in marks.iter().filter(|((at, _), _)| at.file == span.file) {
+            let kind = if *primary { AnnotationKind::Primary } else { AnnotationKind::Context };
+            let start = floor(&file.text, at.start as usize);
+            let end = floor(&file.text, at.end as usize).max(start);
+            let words = (!words.is_empty()).then_some(words.as_str());
+            snippet = snippet.annotation(kind.span(start..end).label(words));
+        }
+        group = group.element(snippet);
+    }
+    for help in &diagnostic.help {
+        group = group.element(Level::HELP.message(help.as_str()));
+    }
+    let renderer = match colour {
+        Colour::Never => Renderer::plain(),
+        Colour::Always => Renderer::styled(),
+    };
+    renderer.render(&[group])
+}
+
+/// The candidate nearest to `word` by edit distance, when one is near enough to be meant.
+pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (word.chars().count() / 3).max(1);
+    candidates
+        .into_iter()
+        .filter(|candidate| candidate.len().abs_diff(word.len()) <= limit + 1)
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+/// Edit distance with transpositions, ignoring ASCII case; words longer than 64 bytes are never near.
+fn distance(left: &str, right: &str) -> usize {
+    const LONGEST: usize = 64;
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    if left.len() > LONGEST || right.len() > LONGEST {
+        return usize::MAX;
+    }
+    let mut before = [0usize; LONGEST + 1];
+    let mut previous = [0usize; LONGEST + 1];
+    let mut current = [0usize; LONGEST + 1];
+    for (column, slot) in previous.iter_mut().enumerate() {
+        *slot = column;
+    }
+    for (row, a) in left.iter().enumerate() {
+        current[0] = row + 1;
+        for (column, b) in right.iter().enumerate() {
+            let same = a.eq_ignore_ascii_case(b);
+            let mut cost = previous[column] + usize::from(!same);
+            cost = cost.min(previous[column + 1] + 1).min(current[column] + 1);
+            let swapped = row > 0
+                && column > 0
+                && a.eq_ignore_ascii_case(&right[column - 1])
+                && left[row - 1].eq_ignore_ascii_case(b);
+            if swapped {
+                cost = cost.min(before[column - 1] + 1);
+            }
+            current[column + 1] = cost;
+        }
+        before = previous;
+        previous = current;
+    }
+    previous[right.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_swap_of_two_letters_is_one_edit() {
+        assert_eq!(distance("t_realy", "t_relay"), 1);
+        assert_eq!(distance("abc", "abc"), 0);
+        assert_eq!(distance("", "abc"), 3);
+    }
+
+    #[test]
+    fn only_near_words_are_suggested() {
+        assert_eq!(nearest("t_realy", ["t_reply", "t_relay", "lookup"]), Some("t_relay"));
+        assert_eq!(nearest("frobnicate", ["t_relay", "lookup"]), None);
+    }
+}

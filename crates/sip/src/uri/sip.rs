@@ -1,0 +1,151 @@
+//! sip and sips URIs (RFC 3261 §19.1.1, §25.1 `SIP-URI`).
+
+use super::{UriError, is_escaped_text};
+use crate::Transport;
+use crate::host::{self, Host};
+use crate::params::{Params, Seen};
+use crate::token::{self, slice};
+
+/// A sip or sips URI, viewed: every part as written, nothing unescaped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SipUri<'a> {
+    /// True for `sips:`.
+    pub secure: bool,
+    /// The user; semicolons in it belong to it (`sip:+1;ext=2@host`).
+    pub user: Option<&'a [u8]>,
+    /// The password behind the user's colon.
+    pub password: Option<&'a [u8]>,
+    /// The host.
+    pub host: Host<'a>,
+    /// The port, if one is given.
+    pub port: Option<u16>,
+    /// The URI parameters.
+    pub params: Params<'a>,
+    /// Everything behind `?`.
+    pub headers: Option<&'a [u8]>,
+}
+
+impl<'a> SipUri<'a> {
+    /// Views what follows `sip:` or `sips:`.
+    #[inline]
+    pub(super) fn parse(rest: &'a [u8], secure: bool) -> Result<SipUri<'a>, UriError> {
+        if !is_escaped_text(rest) {
+            return Err(UriError::Character);
+        }
+        let mut user = None;
+        let mut password = None;
+        let mut at = 0;
+        if let Some(sign) = memchr::memchr(b'@', rest) {
+            let info = slice(rest, 0, sign);
+            let colon = memchr::memchr(b':', info).unwrap_or(info.len());
+            user = Some(slice(info, 0, colon)).filter(|u| !u.is_empty());
+            password = info.get(colon + 1..);
+            at = sign + 1;
+            // A second `@` or colon would let two parsers see two hosts.
+            let second_colon = password.is_some_and(|p| p.contains(&b':'));
+            if user.is_none() || second_colon || memchr::memchr(b'@', slice(rest, at, rest.len())).is_some() {
+                return Err(UriError::User);
+            }
+        }
+        let (parts, mut at) = host::read(rest, at).ok_or(UriError::Host)?;
+        let host = parts.view(rest);
+        let mut port = None;
+        if rest.get(at) == Some(&b':') {
+            let digits = at + 1;
+            at = digits;
+            while matches!(rest.get(at), Some(b'0'..=b'9')) {
+                at += 1;
+            }
+            port = Some(token::port(slice(rest, digits, at)).ok_or(UriError::Port)?);
+        }
+        let (params, headers) = match rest.get(at) {
+            None => (Params::default(), None),
+            Some(b';' | b'?') => {
+                let tail = slice(rest, at, rest.len());
+                let question = memchr::memchr(b'?', tail).unwrap_or(tail.len());
+                (scan_params(slice(tail, 0, question))?, tail.get(question + 1..))
+            }
+            Some(b':') => return Err(UriError::Port),
+            Some(_) if port.is_some() => return Err(UriError::Port),
+            Some(_) => return Err(UriError::Host),
+        };
+        Ok(SipUri { secure, user, password, host, port, params, headers })
+    }
+
+    /// The `transport` parameter.
+    pub fn transport(&self) -> Option<Transport> {
+        self.params.value(b"transport").map(Transport::of)
+    }
+
+    /// True if the URI marks a loose router (RFC 3261 §19.1.1 `lr`); the common `lr=on` counts.
+    pub fn lr(&self) -> bool {
+        self.params.has(b"lr")
+    }
+
+    /// The `maddr` parameter, if it is a host.
+    pub fn maddr(&self) -> Option<Host<'a>> {
+        self.params.value(b"maddr").and_then(Host::parse)
+    }
+
+    /// The `ttl` parameter, if it is 0 to 255.
+    pub fn ttl(&self) -> Option<u8> {
+        match token::number(self.params.value(b"ttl")?) {
+            token::Number::Fits(n) => u8::try_from(n).ok(),
+            _ => None,
+        }
+    }
+
+    /// The `method` parameter.
+    pub fn method(&self) -> Option<&'a [u8]> {
+        self.params.value(b"method")
+    }
+
+    /// The `user` parameter (`phone` or `ip`).
+    pub fn user_param(&self) -> Option<&'a [u8]> {
+        self.params.value(b"user")
+    }
+
+    /// The port, or the default of the scheme and transport (RFC 3261 §19.1.2).
+    pub fn port_or_default(&self) -> u16 {
+        let transport = self.transport().unwrap_or(Transport::Udp);
+        let default = if self.secure { 5061 } else { transport.default_port() };
+        self.port.unwrap_or(default)
+    }
+
+    /// The headers as pairs of name and value, both still escaped.
+    pub fn header_pairs(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
+        pairs(self.headers.unwrap_or(&[]))
+    }
+}
+
+/// Splits `a=1&b=2`; a part without `=` has an empty value.
+fn pairs(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    headers.split(|&b| b == b'&').filter(|part| !part.is_empty()).map(|part| {
+        let equals = memchr::memchr(b'=', part).unwrap_or(part.len());
+        (slice(part, 0, equals), slice(part, equals + 1, part.len()))
+    })
+}
+
+/// Checks `;name[=value]` parameters: none empty, no name twice (RFC 3261 §19.1.1), not too many.
+pub(super) fn scan_params(text: &[u8]) -> Result<Params<'_>, UriError> {
+    let mut seen = Seen::default();
+    let mut at = 0;
+    while at < text.len() {
+        if text.get(at) != Some(&b';') {
+            return Err(UriError::Params);
+        }
+        let name = at + 1;
+        let end = token::skip_param_name(text, name);
+        if end == name || !seen.is_new(text, 0, slice(text, name, end)) {
+            return Err(UriError::Params);
+        }
+        at = end;
+        if text.get(at) == Some(&b'=') {
+            at = token::skip_param_value(text, end + 1);
+            if at == end + 1 {
+                return Err(UriError::Params);
+            }
+        }
+    }
+    Ok(Params::new(text))
+}

@@ -1,0 +1,153 @@
+//! The command line: one declaration per option, from which the help comes.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A SIP server: registrar, stateful and stateless proxy, redirect server.
+#[derive(Debug, Parser)]
+#[command(
+    name = "strowger",
+    version,
+    disable_help_subcommand = true,
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true,
+    after_help = "Without a configuration file, a registrar and record-routing proxy on udp:127.0.0.1:5060 is started.\n\
+                  Exit codes: 0 stopped as asked, 1 usage or set-up, 2 a configuration that does not check."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) run: Run,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run the server (the default).
+    Run(Run),
+    /// Check a configuration file and say what is wrong with it.
+    Check {
+        /// The file; `-` reads standard input.
+        file: PathBuf,
+        /// Define an identifier, as `#!define` does: NAME or NAME=VALUE.
+        #[arg(short = 'A', long = "define", value_name = "NAME[=VALUE]")]
+        defines: Vec<String>,
+    },
+    /// Write the built-in configuration to a file, commented, as the place to begin.
+    Init {
+        /// The file to write; it must not exist.
+        #[arg(default_value = "strowger.cfg")]
+        file: PathBuf,
+    },
+    /// Print the reference of all modules, functions, parameters, variables and settings (Markdown).
+    Reference,
+}
+
+/// How to run the server.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Run {
+    /// The configuration file, in the language of SER and Kamailio; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+
+    /// The same, as Kamailio has it.
+    #[arg(short = 'f', long = "file", value_name = "FILE", conflicts_with = "file")]
+    pub(crate) file_option: Option<PathBuf>,
+
+    /// Listen here instead of where the configuration says; may be given several times.
+    ///
+    /// `udp:192.0.2.1:5060`, `udp:[2001:db8::1]:5060`, `udp:eth0:5060`, or without `udp:` and port.
+    #[arg(short = 'l', long = "listen", value_name = "ADDRESS")]
+    pub(crate) listen: Vec<String>,
+
+    /// Worker threads, each with its own sockets and transactions; by default one per CPU it may use.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) shards: Option<u8>,
+
+    /// After SIGTERM, answer what is in flight for at most this long (a second SIGTERM stops at once).
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) drain_timeout: Duration,
+
+    /// Let datagrams gather for this long before a busy shard handles them, 0 to handle each at once.
+    ///
+    /// It saves wake-ups, as a network card's interrupt moderation does: the shard waits for about eight datagrams,
+    /// never longer than this, and not at all while fewer than two arrive in such a time: a quiet server answers at
+    /// once. At most 10ms.
+    #[arg(long, value_name = "TIME", default_value = "500us", value_parser = gather)]
+    pub(crate) gather: Duration,
+
+    /// What to log: error, warn, info, debug or trace; by default what `debug=` in the configuration says.
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log: Option<tracing::level_filters::LevelFilter>,
+
+    /// Define an identifier, as `#!define` does: NAME or NAME=VALUE.
+    #[arg(short = 'A', long = "define", value_name = "NAME[=VALUE]")]
+    pub(crate) defines: Vec<String>,
+}
+
+impl Run {
+    /// The configuration file, however it was given.
+    pub(crate) fn file(&self) -> Option<&PathBuf> {
+        self.file.as_ref().or(self.file_option.as_ref())
+    }
+}
+
+/// Reads `5s`, `200ms`, `100us`, `2m`; a bare number counts seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| "use a number and a unit: 5s, 200ms, 100us, 2m".to_owned())?;
+    match unit {
+        "us" => Ok(Duration::from_micros(number)),
+        "ms" => Ok(Duration::from_millis(number)),
+        "" | "s" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_secs(number.saturating_mul(60))),
+        _ => Err(format!("unknown unit '{unit}'; use us, ms, s or m")),
+    }
+}
+
+fn gather(text: &str) -> Result<Duration, String> {
+    /// Past this the delay would be heard of: a call passes a proxy about six times before it rings and answers.
+    const MAX: Duration = Duration::from_millis(10);
+    match duration(text)? {
+        time if time <= MAX => Ok(time),
+        _ => Err("at most 10ms".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_declarations_are_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn run_is_the_default_command() {
+        for arguments in [["strowger", "x.cfg"].as_slice(), &["strowger", "-f", "x.cfg"]] {
+            let cli = Cli::try_parse_from(arguments).unwrap();
+            assert!(cli.command.is_none());
+            assert_eq!(cli.run.file(), Some(&PathBuf::from("x.cfg")));
+        }
+        let cli = Cli::try_parse_from(["strowger", "run", "x.cfg", "--shards", "2"]).unwrap();
+        let Some(Command::Run(run)) = cli.command else { panic!("not run") };
+        assert_eq!((run.file(), run.shards), (Some(&PathBuf::from("x.cfg")), Some(2)));
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("100us"), Ok(Duration::from_micros(100)));
+        assert_eq!(duration("5"), Ok(Duration::from_secs(5)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "s", "5h", "-1s", "1.5s"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert!(gather("11ms").is_err());
+    }
+}

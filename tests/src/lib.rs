@@ -1,0 +1,50 @@
+//! The harness of the end-to-end tests: the real server as a process, and peers to talk to it.
+//!
+//! - [`Server`] starts the release build of `strowger` on a loopback address of its own and stops it when dropped;
+//! - [`Phone`] is a SIP user agent on a socket, whose every message the test sees and forms, for the nasty cases;
+//! - [`Sipp`], [`Baresip`] and [`sipsak`] drive real peers;
+//! - [`Link`] is a network that loses datagrams.
+//!
+//! The harness shares no code with the server: a mistake that both made would be invisible.
+//!
+//! Every server and every peer has its own address in 127.0.0.0/8 (see [`loopback`]), so tests run side by side and
+//! the ports can be the usual ones. What a test leaves behind (configuration, logs) is printed when it fails.
+//!
+//! With `STROWGER_E2E_SERVER=kamailio` in the environment the suite runs against Kamailio with the same configuration
+//! files, which shows whether a test expects what SIP says or only what we do. Tests of what Kamailio does not have
+//! begin with [`only_strowger!`]. `STROWGER_E2E_BINARY` names another `strowger` than the release build beside us.
+
+mod address;
+mod baresip;
+mod dialog;
+mod link;
+mod message;
+mod phone;
+mod process;
+mod scratch;
+mod server;
+mod sipp;
+mod sipsak;
+
+pub use address::{loopback, loopback_v6, unique};
+pub use baresip::Baresip;
+pub use dialog::Dialog;
+pub use link::Link;
+pub use message::Message;
+pub use phone::{PATIENCE, Phone, QUIET};
+pub use process::{Signal, signal, wait_for_exit};
+pub use scratch::Scratch;
+pub use server::{Server, Start, conf_directory, is_strowger, strowger_binary};
+pub use sipp::{Sipp, SippRun};
+pub use sipsak::sipsak;
+
+/// Ends the test at once when the suite runs against another server, saying so.
+#[macro_export]
+macro_rules! only_strowger {
+    ($why:literal) => {
+        if !$crate::is_strowger() {
+            eprintln!("skipped: {}", $why);
+            return;
+        }
+    };
+}

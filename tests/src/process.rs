@@ -1,0 +1,58 @@
+//! Child processes: ending them, and waiting for their end with a limit.
+
+use std::io;
+use std::process::{Child, Command, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How often a condition outside this process is looked at.
+pub(crate) const POLL: Duration = Duration::from_millis(10);
+
+/// The signals that tests send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Asks a server to finish what is in flight and stop.
+    Terminate,
+    /// What Ctrl-C sends.
+    Interrupt,
+}
+
+/// Sends a signal to a child of ours.
+///
+/// # Panics
+///
+/// When there is no shell to do it.
+pub fn signal(child: &Child, signal: Signal) {
+    let name = match signal {
+        Signal::Terminate => "TERM",
+        Signal::Interrupt => "INT",
+    };
+    let line = format!("kill -s {name} {}", child.id());
+    // A child that has just ended by itself is no failure of the test.
+    let _ = Command::new("sh").args(["-c", &line]).output().expect("sh sends signals");
+}
+
+/// Waits until the child ends; `None` when it has not within the limit.
+///
+/// # Panics
+///
+/// When the operating system does not know the child.
+pub fn wait_for_exit(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    let status = || child.try_wait().transpose();
+    poll(limit, status)
+        .map(|status: io::Result<ExitStatus>| status.expect("a child of ours can be waited for"))
+}
+
+/// Asks until there is an answer; `None` when there was none within the limit.
+pub(crate) fn poll<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(answer) = ask() {
+            return Some(answer);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        thread::sleep(POLL);
+    }
+}

@@ -1,0 +1,41 @@
+//! The project's own chores, run as `cargo xtask <chore>`.
+//!
+//! `cargo xtask test` is the whole test suite, as a developer and as CI run it. Each step prints its heading, its
+//! command and the time it took; the first one that fails ends the run with the command that repeats it.
+
+mod packages;
+mod steps;
+
+use std::env;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+The project's chores
+
+Usage: cargo xtask <chore>
+
+  test           Run everything: formatting, lints, documentation, unit tests, end-to-end tests
+  test --fast    The same without the end-to-end tests, which need the release build and SIP peers
+  help           Print this text
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["test"] => packages::ensure().and_then(|()| steps::run(&[steps::FAST, steps::END_TO_END])),
+        ["test", "--fast"] => steps::run(&[steps::FAST]),
+        [] | ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        unknown => Err(format!("unknown chore `{}`; `cargo xtask help` lists them", unknown.join(" "))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("xtask: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
