@@ -82,9 +82,7 @@ fn is_addressable(value: &[u8]) -> bool {
 fn kind(name: &[u8]) -> Option<usize> {
     const NAMES: [(&[u8], &[u8]); 5] =
         [(b"Via", b"v"), (b"From", b"f"), (b"To", b"t"), (b"Call-ID", b"i"), (b"CSeq", b"CSeq")];
-    NAMES
-        .iter()
-        .position(|(long, short)| name.eq_ignore_ascii_case(long) || name.eq_ignore_ascii_case(short))
+    NAMES.iter().position(|(long, short)| name.eq_ignore_ascii_case(long) || name.eq_ignore_ascii_case(short))
 }
 
 #[cfg(test)]
@@ -93,7 +91,8 @@ mod tests {
 
     #[test]
     fn a_broken_request_is_answered_from_its_own_lines() {
-        let request = b"OPTIONS  sip:a@b SIP/2.0\r\nv: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:x@y>;tag=1\r\n\
+        let request =
+            b"OPTIONS  sip:a@b SIP/2.0\r\nv: SIP/2.0/UDP h;branch=z9hG4bK1\r\nFrom: <sip:x@y>;tag=1\r\n\
             To: <sip:a@b>\r\nCall-ID: 1\r\nCSeq: 1 OPTIONS\r\nX\r\n\r\n";
         let mut out = Vec::new();
         assert!(write(request, &mut out));

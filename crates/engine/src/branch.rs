@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn foreign_branches_are_not_ours() {
-        for text in [&b"z9hG4bK"[..], b"", b"z9hG4bK-1234-1-0", &[b'z'; STATEFUL_LEN], &[0xff; STATELESS_LEN]] {
+        for text in [&b"z9hG4bK"[..], b"", b"z9hG4bK-1234-1-0", &[b'z'; STATEFUL_LEN], &[0xff; STATELESS_LEN]]
+        {
             assert_eq!(OwnBranch::parse(text), None);
         }
     }

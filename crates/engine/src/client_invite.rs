@@ -86,12 +86,6 @@ impl ClientInvite {
             _ => Actions::NONE,
         }
     }
-
-    /// The transaction is given up.
-    pub(crate) fn terminate(&mut self) -> Actions {
-        *self = ClientInvite::Terminated;
-        Actions::END
-    }
 }
 
 #[cfg(test)]

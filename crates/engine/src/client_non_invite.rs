@@ -74,12 +74,6 @@ impl ClientNonInvite {
         };
         Actions { resend: Arm::Stop, expire, report: Report::Message, emit: Emit::Nothing }
     }
-
-    /// The transaction is given up.
-    pub(crate) fn terminate(&mut self) -> Actions {
-        *self = ClientNonInvite::Terminated;
-        Actions::END
-    }
 }
 
 #[cfg(test)]

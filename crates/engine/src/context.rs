@@ -1,11 +1,11 @@
 //! What the transaction user sees and may do: contexts of requests, replies and branches.
 
 use crate::config::Listener;
-use crate::shard::Core;
 use crate::io::{Answer, Ask, Outbox, Path};
 use crate::own::Own;
 use crate::plan::Plan;
 use crate::reply::ViaFix;
+use crate::shard::Core;
 use crate::table::EntryId;
 use core::time::Duration;
 use sip::{Edits, Instant, Message};
@@ -302,7 +302,9 @@ impl<'a, S> RequestContext<'a, S> {
 
     /// Rewrites the Request-URI; what it was before is still in [`RequestContext::message`].
     pub fn set_request_uri(&mut self, uri: &[u8]) {
-        self.plan.set_uri(0, uri);
+        if self.request_uri() != uri {
+            self.plan.set_uri(0, uri);
+        }
     }
 
     /// The next hop of target 0 if it was set.
@@ -310,12 +312,14 @@ impl<'a, S> RequestContext<'a, S> {
         self.plan.destination(0)
     }
 
-    /// Sets the next hop of target 0, instead of Route and Request-URI: a URI, or `host[:port]`.
+    /// Sets the next hop of target 0, instead of Route and Request-URI: a URI, or `host[:port]`. Another next hop makes
+    /// it a target that has not been tried.
     pub fn set_destination_uri(&mut self, uri: Option<&[u8]>) {
         self.plan.set_destination(0, uri);
     }
 
-    /// Adds a target.
+    /// Adds a target. One that is in the set already (RFC 3261 §16.5: equal URIs, §19.1.4; here also the same
+    /// destination and path) is not added again, tried or not.
     ///
     /// # Errors
     ///
@@ -323,6 +327,9 @@ impl<'a, S> RequestContext<'a, S> {
     pub fn append_target(&mut self, target: &Target<'_>) -> Result<(), TargetsFull> {
         if self.plan.targets.len() >= usize::from(self.core.branches_max()) {
             return Err(TargetsFull);
+        }
+        if self.plan.contains(target, self.message.request_uri()) {
+            return Ok(());
         }
         let planned = self.plan.planned(target).ok_or(TargetsFull)?;
         self.plan.targets.push(planned);
@@ -441,14 +448,23 @@ impl<'a, S> RequestContext<'a, S> {
 
     // --- transactions -------------------------------------------------------------------------------------------------
 
-    /// Makes a transaction of the request if there is none.
+    /// Makes a transaction of the request if there is none. When the table is full, 503 becomes the
+    /// [`RequestContext::last_error`], which the engine answers if the script answers nothing.
     ///
     /// # Errors
     ///
     /// See [`EngineError`].
     pub fn create_transaction(&mut self) -> Result<(), EngineError> {
         if self.entry.is_none() {
-            self.entry = Some(self.core.create(&self.message, &self.arrival, self.now)?);
+            match self.core.create(&self.message, &self.arrival, self.now) {
+                Ok(entry) => self.entry = Some(entry),
+                Err(error) => {
+                    if error == EngineError::TableFull {
+                        self.plan.error = Some(RelayError::TableFull);
+                    }
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }

@@ -59,6 +59,8 @@ pub struct Counters {
     pub resolve_failures: u64,
     /// Responses held back to an address not heard from twice.
     pub held_back: u64,
+    /// Final responses too long to be kept for retransmission, as there were too many of them.
+    pub long_dropped: u64,
     /// CANCELs that we sent.
     pub cancels_out: u64,
     /// Responses of our own by class, 1xx to 6xx.

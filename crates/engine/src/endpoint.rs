@@ -6,7 +6,6 @@ use crate::context::{
     Arrival, BranchContext, BranchVerdict, Handled, RelayError, ReplyContext, ReplyVerdict, RequestContext,
     TransactionId, TransactionUser,
 };
-use crate::shard::{Core, TRANSPORT_ERROR_SCAN_MAX};
 use crate::counters::Counters;
 use crate::io::{Answer, Ask, AskId, Input, Outbox, Output, Path};
 use crate::machine::{Actions, Arm};
@@ -15,9 +14,9 @@ use crate::proxy::response::{Settled, Verdict};
 use crate::proxy::target::NextHop;
 use crate::reply::{Reply, arrival, is_datagram, next_via_path};
 use crate::resolve::Waiter;
-use crate::server_invite::ServerInvite;
+use crate::shard::{Core, TRANSPORT_ERROR_SCAN_MAX};
 use crate::table::EntryId;
-use crate::transaction::{Client, Server};
+use crate::transaction::{Branch, Client};
 use crate::wheel::{TimerKey, Which};
 use alloc::boxed::Box;
 use core::net::IpAddr;
@@ -39,6 +38,14 @@ pub struct Endpoint<U: TransactionUser> {
     again: Index,
     reply_edits: Edits,
     suspended: HashMap<EntryId, U::Suspended, ahash::RandomState>,
+}
+
+/// What a script left behind.
+struct Ran {
+    /// Its transaction.
+    entry: Option<EntryId>,
+    /// The INVITE that it cancelled.
+    cancelled: Option<EntryId>,
 }
 
 impl<U: TransactionUser> Endpoint<U> {
@@ -95,6 +102,11 @@ impl<U: TransactionUser> Endpoint<U> {
         &self.core.own
     }
 
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core<U::State> {
+        &self.core
+    }
+
     /// The transaction user.
     pub fn user(&self) -> &U {
         &self.user
@@ -143,7 +155,7 @@ impl<U: TransactionUser> Endpoint<U> {
             }
             return;
         }
-        if let Err(reject) = sip::validate_request(message) {
+        if let Err(reject) = sip::validate::request(message) {
             core.counters.invalid_requests += 1;
             if !ack && message.via_top().is_ok() {
                 let reason = reject.reason.as_bytes();
@@ -174,7 +186,8 @@ impl<U: TransactionUser> Endpoint<U> {
         }
         let work = self.core.works.take();
         let state = U::State::default();
-        self.run(message, &arrival, None, work, state, now, out, None);
+        let ran = self.run(message, &arrival, None, work, state, now, out, None);
+        self.after_script(ran, now, out);
     }
 
     /// A CANCEL that has been seen: answered as before, without the user.
@@ -207,7 +220,8 @@ impl<U: TransactionUser> Endpoint<U> {
 
     // --- scripts ------------------------------------------------------------------------------------------------------
 
-    /// Runs the user's script for a request, new or resumed, and does what it left to do.
+    /// Runs the user's script for a request, new or resumed, and does what it left to do; the caller then calls
+    /// [`Endpoint::after_script`], when the request's bytes are back in their transaction.
     #[allow(clippy::too_many_arguments)]
     fn run(
         &mut self,
@@ -219,7 +233,7 @@ impl<U: TransactionUser> Endpoint<U> {
         now: Instant,
         out: &mut Outbox,
         resumed: Option<(U::Suspended, Answer<'_>)>,
-    ) {
+    ) -> Ran {
         let mut cx = RequestContext {
             state: &mut state,
             edits: &mut work.edits,
@@ -237,12 +251,25 @@ impl<U: TransactionUser> Endpoint<U> {
             Some((suspended, answer)) => self.user.on_answer(&mut cx, suspended, answer),
         };
         let entry = cx.entry;
-        match handled {
+        let cancelled = work.plan.cancelled.take();
+        let entry = match handled {
             Handled::Done => self.conclude(message, arrival, entry, work, state, now, out),
             Handled::Suspend { state: suspended, ask, deadline } => {
                 let wait = (suspended, ask, now + deadline);
-                self.suspend(message, arrival, entry, work, state, now, out, wait);
+                self.suspend(message, arrival, entry, work, state, now, out, wait)
             }
+        };
+        Ran { entry, cancelled }
+    }
+
+    /// Made-up endings of what the script touched go upstream.
+    fn after_script(&mut self, ran: Ran, now: Instant, out: &mut Outbox) {
+        if let Some(invite) = ran.cancelled {
+            self.forget_script(invite);
+            self.settle(invite, now, out);
+        }
+        if let Some(id) = ran.entry {
+            self.settle(id, now, out);
         }
     }
 
@@ -257,24 +284,16 @@ impl<U: TransactionUser> Endpoint<U> {
         mut state: U::State,
         now: Instant,
         out: &mut Outbox,
-    ) {
-        let cancelled = work.plan.cancelled.take();
+    ) -> Option<EntryId> {
         let Some(id) = entry else {
             self.answer_error(message, arrival, &work, now, out);
             self.core.works.give(work);
-            if let Some(invite) = cancelled {
-                self.after_cancel(invite, now, out);
-            }
-            return;
+            return None;
         };
         self.send_planned(id, message, arrival, &mut work, &mut state, now, out);
         self.answer_silence(id, message, arrival, &work, now, out);
         self.keep(id, work, state);
-        if let Some(invite) = cancelled {
-            self.after_cancel(invite, now, out);
-        }
-        // The message is still in the caller's hands, so its index is too; settling uses the other one.
-        self.settle(id, now, out);
+        Some(id)
     }
 
     /// Without a transaction: the error of a relay that the script did not answer.
@@ -348,7 +367,7 @@ impl<U: TransactionUser> Endpoint<U> {
         now: Instant,
         out: &mut Outbox,
         (suspended, ask, deadline): (U::Suspended, Ask, Instant),
-    ) {
+    ) -> Option<EntryId> {
         let full = self.suspended.len() >= self.core.config.limits.suspended_max;
         let id = match entry {
             Some(id) => Some(id),
@@ -360,16 +379,14 @@ impl<U: TransactionUser> Endpoint<U> {
                 self.core.counters.suspended_full += 1;
             }
             work.plan.error = Some(RelayError::TableFull);
-            self.conclude(message, arrival, entry, work, state, now, out);
-            return;
+            return self.conclude(message, arrival, entry, work, state, now, out);
         };
         self.send_planned(id, message, arrival, &mut work, &mut state, now, out);
-        let Some(open) = self.core.table.get(id) else { return };
+        let open = self.core.table.get(id)?;
         if open.server.is_final() {
             // Nothing can come of the answer; the script has replied already.
             self.keep(id, work, state);
-            self.settle(id, now, out);
-            return;
+            return Some(id);
         }
         let untouched = open.response.is_empty();
         if untouched && message.method() == Method::Invite && self.core.config.auto_100 {
@@ -386,6 +403,7 @@ impl<U: TransactionUser> Endpoint<U> {
         }
         let expire = Arm::After(deadline.since(now));
         self.core.arm_server(id, Actions { expire, ..Actions::NONE }, now);
+        Some(id)
     }
 
     /// Sends the branches that the script has planned, each past [`TransactionUser::on_branch`].
@@ -403,7 +421,8 @@ impl<U: TransactionUser> Endpoint<U> {
         let Some(mark) = work.plan.relayed else { return };
         let count = self.core.table.get(id).map_or(0, |entry| entry.branches.len() as u16);
         for index in 0..count {
-            let Some(branch) = self.core.table.get(id).and_then(|e| e.branches.get(usize::from(index))) else {
+            let Some(branch) = self.core.table.get(id).and_then(|e| e.branches.get(usize::from(index)))
+            else {
                 return;
             };
             if branch.client != Client::Planned {
@@ -517,8 +536,10 @@ impl<U: TransactionUser> Endpoint<U> {
     /// The best response goes upstream (RFC 3261 §16.7 items 6 to 9).
     fn forward_best(&mut self, id: EntryId, now: Instant, out: &mut Outbox) {
         let Some(entry) = self.core.table.get_mut(id) else { return };
-        let Some(best) = &mut entry.best else { return };
-        let (status, mut bytes) = (best.status, core::mem::take(&mut best.bytes));
+        let (status, mut bytes) = match &mut entry.best {
+            Some(best) => (best.status, core::mem::take(&mut best.bytes)),
+            None => (500, alloc::vec::Vec::new()),
+        };
         let invite = entry.method == Method::Invite;
         let as_it_is = !bytes.is_empty() && status != 503 && (invite || status != 408);
         if as_it_is {
@@ -536,13 +557,8 @@ impl<U: TransactionUser> Endpoint<U> {
         }
     }
 
-    /// After a CANCEL: the script that waited will not go on, and made-up endings go upstream.
-    fn after_cancel(&mut self, invite: EntryId, now: Instant, out: &mut Outbox) {
-        self.forget_script(invite, now);
-        self.settle(invite, now, out);
-    }
-
-    fn forget_script(&mut self, id: EntryId, now: Instant) {
+    /// The script of a transaction that has its final response will not go on.
+    fn forget_script(&mut self, id: EntryId) {
         let Some(entry) = self.core.table.get_mut(id) else { return };
         if !entry.server.is_final() {
             return;
@@ -551,14 +567,13 @@ impl<U: TransactionUser> Endpoint<U> {
             self.core.resolver.answered(ask);
             self.suspended.remove(&id);
         }
-        let _ = now;
     }
 
     // --- responses ----------------------------------------------------------------------------------------------------
 
     fn on_response(&mut self, message: &Message<'_>, path: Path, now: Instant, out: &mut Outbox) {
         self.core.counters.responses_in += 1;
-        if sip::validate_response(message).is_err() {
+        if sip::validate::response(message).is_err() {
             self.core.counters.invalid_responses += 1;
             return;
         }
@@ -572,12 +587,14 @@ impl<U: TransactionUser> Endpoint<U> {
             return;
         }
         match via.branch().and_then(OwnBranch::parse) {
-            Some(OwnBranch::Stateful { shard, slot, generation, index, cookie, .. })
+            Some(OwnBranch::Stateful { shard, slot, generation, index, cookie, loop_hash })
                 if shard == self.core.config.shard =>
             {
                 let id = EntryId { slot, generation };
                 let branch = self.core.table.get(id).and_then(|e| e.branches.get(usize::from(index)));
-                if branch.is_some_and(|branch| branch.cookie == cookie && cookie != 0) {
+                // RFC 3261 §17.1.3: the whole parameter is compared.
+                let ours = |branch: &Branch| branch.cookie == cookie && branch.loop_hash == loop_hash;
+                if cookie != 0 && branch.is_some_and(ours) {
                     self.branch_response(id, index, message, path, now, out);
                 } else {
                     // RFC 6026 §8.9: a stray response is not forwarded.
@@ -749,14 +766,7 @@ impl<U: TransactionUser> Endpoint<U> {
     }
 
     /// The addresses of a branch's next hop are known.
-    fn resolved(
-        &mut self,
-        id: EntryId,
-        index: u16,
-        addresses: &[IpAddr],
-        now: Instant,
-        out: &mut Outbox,
-    ) {
+    fn resolved(&mut self, id: EntryId, index: u16, addresses: &[IpAddr], now: Instant, out: &mut Outbox) {
         let branch = self.core.table.get(id).and_then(|entry| entry.branches.get(usize::from(index)));
         let Some(branch) = branch.filter(|branch| branch.client == Client::Resolving) else { return };
         let target = usize::from(branch.target);
@@ -806,14 +816,16 @@ impl<U: TransactionUser> Endpoint<U> {
         let state = entry.state.take().unwrap_or_default();
         let mut work = work.unwrap_or_else(|| self.core.works.take());
         work.plan.replied = None;
+        work.plan.error = None;
         let mut index = Index::new();
         core::mem::swap(&mut index, &mut self.index);
+        let mut ran = Ran { entry: Some(id), cancelled: None };
         if let Ok(message) = Message::parse(&bytes, &mut index) {
-            self.run(&message, &arrival, Some(id), work, state, now, out, Some((suspended, answer)));
+            ran = self.run(&message, &arrival, Some(id), work, state, now, out, Some((suspended, answer)));
         }
         self.index = index;
         self.core.give_request_back(id, &mut bytes);
-        self.core.tidy(id);
+        self.after_script(ran, now, out);
     }
 }
 
@@ -829,4 +841,3 @@ fn hop_uri<'a>(message: &Message<'a>, work: &'a Work, target: usize) -> Option<&
     };
     Some(route.map_or_else(|| plan.uri(target).unwrap_or(message.request_uri()), |route| route.uri))
 }
-

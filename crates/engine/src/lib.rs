@@ -33,6 +33,9 @@ mod table;
 mod transaction;
 mod wheel;
 
+#[cfg(test)]
+mod tests;
+
 pub use config::{Alias, Config, Limits, Listener, Timers};
 pub use context::{
     BranchContext, BranchVerdict, EngineError, Handled, MaxForwards, RelayError, ReplyContext, ReplyError,

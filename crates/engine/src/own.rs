@@ -116,9 +116,7 @@ impl Own {
     /// none). A tel: URI never does.
     pub fn is_own_uri(&self, uri: &Uri<'_>) -> bool {
         let Uri::Sip(uri) = uri else { return false };
-        let default = if uri.secure { 5061 } else { 5060 };
-        self.is_own_host(&uri.host, Some(uri.port.unwrap_or(default)), uri.transport())
-            || (uri.port.is_none() && self.is_alias(&uri.host, None, uri.transport()))
+        self.is_own_host(&uri.host, Some(uri.port_or_default()), uri.transport())
     }
 
     /// Whether a host means this server. Without a port, any port of ours will do; without a transport, any transport.
@@ -235,8 +233,8 @@ impl Own {
             return false;
         }
         match host.ip() {
-            Some(ip) if listener.address.ip().is_unspecified() => self.learned.contains(&ip),
-            Some(ip) => ip == listener.address.ip(),
+            Some(ip) if ip == listener.address.ip() => true,
+            Some(ip) => listener.address.ip().is_unspecified() && self.learned.contains(&ip),
             None => false,
         }
     }

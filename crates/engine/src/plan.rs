@@ -4,7 +4,7 @@ use crate::context::{RelayError, Target};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
-use sip::Edits;
+use sip::{Edits, Uri};
 
 /// Bytes of URIs and parameters that one request's targets may take together; past it targets are refused.
 pub(crate) const PLAN_BYTES_MAX: usize = 65_536;
@@ -102,9 +102,34 @@ impl Plan {
     /// A destination is kept as a URI: `host:port` gets `sip:` before it.
     pub(crate) fn set_destination(&mut self, target: usize, destination: Option<&[u8]>) {
         let span = destination.and_then(|text| self.keep_destination(text));
+        let changed = self.slice(&span) != self.destination(target);
         if let Some(target) = self.targets.get_mut(target) {
             target.destination = span;
+            target.tried &= !changed;
         }
+    }
+
+    /// Whether a target is in the set (RFC 3261 §16.5), by the equality of URIs (§19.1.4).
+    pub(crate) fn contains(&self, wanted: &Target<'_>, request_uri: &[u8]) -> bool {
+        let parsed = Uri::parse(wanted.uri).ok();
+        self.targets.iter().any(|target| {
+            let uri = self.slice(&target.uri).unwrap_or(request_uri);
+            let same_uri = uri == wanted.uri
+                || match (&parsed, Uri::parse(uri)) {
+                    (Some(wanted), Ok(uri)) => wanted.equivalent(&uri),
+                    _ => false,
+                };
+            same_uri
+                && self.slice(&target.path) == wanted.path
+                && match (self.slice(&target.destination), wanted.destination) {
+                    (None, None) => true,
+                    // A destination may have got its scheme here.
+                    (Some(kept), Some(wanted)) => {
+                        kept == wanted || kept.strip_prefix(b"sip:") == Some(wanted)
+                    }
+                    _ => false,
+                }
+        })
     }
 
     pub(crate) fn record_route(&self) -> Option<&[u8]> {

@@ -13,10 +13,10 @@
 //! heard from twice: a real client retransmits and gets it then. A relayed response goes as it came.
 
 use crate::context::{Arrival, RelayError, ReplyError};
-use crate::shard::Core;
 use crate::io::{FlowId, Outbox, Output, Path};
 use crate::mac::Purpose;
 use crate::own::{Text, default_port};
+use crate::shard::Core;
 use crate::table::EntryId;
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -181,7 +181,10 @@ impl<S> Core<S> {
         }
         // RFC 3261 §12.1.1: what makes a dialog carries the Record-Routes.
         let dialog = (101..300).contains(&reply.status)
-            && matches!(request.method(), Method::Invite | Method::Subscribe | Method::Refer | Method::Notify);
+            && matches!(
+                request.method(),
+                Method::Invite | Method::Subscribe | Method::Refer | Method::Notify
+            );
         sip::write_response(
             request,
             &ResponseSpec {
@@ -211,20 +214,22 @@ impl<S> Core<S> {
     ) {
         let start = out.bytes.len();
         self.write_reply(request, arrival.fix, reply, &mut out.bytes);
-        self.queue(request, arrival.reply_path, start, out);
+        let _ = self.queue(request, arrival.reply_path, start, out);
     }
 
-    /// Queues what was appended since `start` unless it would amplify.
-    fn queue(&mut self, request: &Message<'_>, path: Path, start: usize, out: &mut Outbox) {
+    /// Queues what was appended since `start` unless it would amplify; whether it did.
+    #[must_use]
+    fn queue(&mut self, request: &Message<'_>, path: Path, start: usize, out: &mut Outbox) -> bool {
         let len = out.bytes.len() - start;
         let bound = request.bytes().len() + self.config.limits.amplification_slack;
         let datagram = is_datagram(self.own.transport(path.listener));
         if datagram && len > bound && !self.heard.is_known(self.address_hash(path.remote.ip())) {
             out.bytes.truncate(start);
             self.counters.held_back += 1;
-            return;
+            return false;
         }
         out.outputs.push(Output::Send { path, bytes: start..out.bytes.len() });
+        true
     }
 
     /// Replies in a transaction.
@@ -245,7 +250,10 @@ impl<S> Core<S> {
         self.write_reply(request, fix, reply, &mut out.bytes);
         let end = out.bytes.len();
         if self.sent_upstream(id, reply.status, now, &out.bytes[start..end]) {
-            self.queue(request, path, start, out);
+            let queued = self.queue(request, path, start, out);
+            if let Some(entry) = self.table.get_mut(id) {
+                entry.held_back = !queued;
+            }
         } else {
             out.bytes.truncate(start);
         }
@@ -309,7 +317,7 @@ mod tests {
     #[test]
     fn an_address_is_known_when_heard_twice() {
         let mut heard = Heard::new();
-        for hash in [0, 1 << 32, 0x1234_5678_9abc_def0, u64::MAX] {
+        for hash in [0, 4 << 32, 0x1234_5678_9abc_def0, u64::MAX] {
             assert!(!heard.is_known(hash));
             heard.hear(hash);
             assert!(!heard.is_known(hash));

@@ -63,12 +63,7 @@ impl Resolver {
             let (one, two) = (keys.hash(&[b"names"]), keys.hash(&[b"open"]));
             ahash::RandomState::with_seeds(one, two, !one, !two)
         };
-        Resolver {
-            names: HashMap::with_hasher(hasher()),
-            open: HashMap::with_hasher(hasher()),
-            next: 1,
-            max,
-        }
+        Resolver { names: HashMap::with_hasher(hasher()), open: HashMap::with_hasher(hasher()), next: 1, max }
     }
 
     /// What is known of a name; names compare without case, so they are asked for in lower case.

@@ -17,12 +17,15 @@ use crate::table::{EntryId, Table};
 use crate::transaction::{Entry, KEY_INLINE, Server};
 use crate::wheel::{TimerId, TimerKey, Wheel, Which};
 use alloc::vec::Vec;
-use sip::{Edits, Index, Instant, Message, Method};
+use sip::{Index, Instant, Message, Method};
 use smallvec::SmallVec;
 
-/// Bytes that the last response of a finished transaction may take; a longer one loses its body, and if that does not
-/// help it is not sent again.
+/// Bytes that the last response of a finished transaction may take by itself; longer ones share
+/// [`LONG_BYTES_MAX`].
 pub(crate) const FINISHED_BYTES_MAX: usize = 3_072;
+/// Bytes of all longer last responses of a shard together, 16 MiB; past it such a response is sent once and not kept, so
+/// that it is not sent again.
+pub(crate) const LONG_BYTES_MAX: usize = 16 << 20;
 /// Slots of the table looked at after a transport error; branches beyond them wait for Timer B or F.
 pub(crate) const TRANSPORT_ERROR_SCAN_MAX: usize = 16_384;
 
@@ -40,13 +43,13 @@ pub(crate) struct Core<S> {
     pub(crate) heard: Heard,
     /// For parsing what a transaction holds, beside the message at hand.
     pub(crate) spare: Index,
-    /// Changes to responses and to what the engine writes by itself.
-    pub(crate) spare_edits: Edits,
     pub(crate) lines: Vec<u8>,
     pub(crate) error_lines: Vec<u8>,
     pub(crate) text: Vec<u8>,
     pub(crate) draining: bool,
     pub(crate) unfinished: usize,
+    /// Bytes of last responses longer than [`FINISHED_BYTES_MAX`].
+    pub(crate) long_bytes: usize,
     pub(crate) cookies: u64,
 }
 
@@ -65,12 +68,12 @@ impl<S> Core<S> {
             counters: Counters::default(),
             heard: Heard::new(),
             spare: Index::new(),
-            spare_edits: Edits::default(),
             lines: Vec::new(),
             error_lines: Vec::new(),
             text: Vec::new(),
             draining: false,
             unfinished: 0,
+            long_bytes: 0,
             cookies: 0,
         }
     }
@@ -149,6 +152,8 @@ impl<S> Core<S> {
             challenges: Vec::new(),
             work: None,
             suspended: None,
+            held_back: false,
+            long: false,
             cancelled: false,
             declined: false,
             final_sent: 0,
@@ -179,6 +184,7 @@ impl<S> Core<S> {
     }
 
     fn remove(&mut self, id: EntryId) {
+        self.drop_response(id);
         let Some(mut entry) = self.table.remove(id) else { return };
         if entry.unfinished {
             self.unfinished = self.unfinished.saturating_sub(1);
@@ -186,7 +192,6 @@ impl<S> Core<S> {
         self.wheel.cancel(&mut entry.resend);
         self.wheel.cancel(&mut entry.expire);
         self.pool.drop(&mut entry.request);
-        self.pool.drop(&mut entry.response);
         for branch in &mut entry.branches {
             self.wheel.cancel(&mut branch.resend);
             self.wheel.cancel(&mut branch.expire);
@@ -222,9 +227,7 @@ impl<S> Core<S> {
         let Some(entry) = self.table.get_mut(key.entry) else { return };
         let timers = match key.branch {
             None => Some((&mut entry.resend, &mut entry.expire)),
-            Some(index) => {
-                entry.branches.get_mut(usize::from(index)).map(|b| (&mut b.resend, &mut b.expire))
-            }
+            Some(index) => entry.branches.get_mut(usize::from(index)).map(|b| (&mut b.resend, &mut b.expire)),
         };
         match (timers, key.which) {
             (Some((resend, _)), Which::Resend) => *resend = TimerId::NONE,
@@ -275,19 +278,19 @@ impl<S> Core<S> {
 
     /// An ACK with the branch of an INVITE; whether it is the user's.
     pub(crate) fn ack(&mut self, id: EntryId, message: &Message<'_>, now: Instant) -> bool {
-        let timers = &self.config.timers;
         let Some(path) = self.table.get(id).map(|entry| entry.path) else { return true };
         let delivery = self.delivery(path.listener);
         if !self.ack_fits(id, message) {
             return true;
         }
+        let timers = &self.config.timers;
         let Some(entry) = self.table.get_mut(id) else { return true };
         let Server::Invite(machine) = &mut entry.server else { return true };
         let actions = machine.on_ack(timers, delivery);
-        let confirmed = !matches!(machine, ServerInvite::Accepted | ServerInvite::Completed { .. });
+        let confirmed = matches!(machine, ServerInvite::Confirmed | ServerInvite::Terminated);
         if confirmed {
             // RFC 3261 §17.2.1: nothing is sent any more.
-            self.pool.drop(&mut entry.response);
+            self.drop_response(id);
         }
         self.arm_server(id, actions, now);
         self.tidy(id);
@@ -314,6 +317,9 @@ impl<S> Core<S> {
         if entry.response.is_empty() {
             return;
         }
+        if entry.held_back && !self.heard.is_known(self.address_hash(entry.reply_path.remote.ip())) {
+            return;
+        }
         let (path, bytes) = (entry.reply_path, &entry.response);
         out.send(path, |buffer| buffer.extend_from_slice(bytes));
         self.counters.retransmissions_out += 1;
@@ -338,7 +344,7 @@ impl<S> Core<S> {
             // RFC 6026 §7.1: the 2xx is the callee's to send again.
             self.pool.drop(&mut entry.response);
         } else if status >= 200 && bytes.len() > FINISHED_BYTES_MAX {
-            self.store_short(id, bytes);
+            self.store_long(id, bytes);
         } else {
             self.pool.store(&mut entry.response, bytes);
             if status >= 200 {
@@ -352,30 +358,30 @@ impl<S> Core<S> {
         true
     }
 
-    /// Keeps a long final response without its body.
-    fn store_short(&mut self, id: EntryId, bytes: &[u8]) {
-        let mut index = core::mem::take(&mut self.spare);
-        let mut edits = core::mem::take(&mut self.spare_edits);
-        let mut text = core::mem::take(&mut self.text);
-        edits.clear();
-        text.clear();
-        if let Ok(message) = Message::parse(bytes, &mut index) {
-            edits.remove_body(&message);
-            edits.write(&message, &mut text);
-        }
-        if let Some(entry) = self.table.get_mut(id) {
+    /// Keeps a long final response as long as all of them together are within their bound.
+    fn store_long(&mut self, id: EntryId, bytes: &[u8]) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        if self.long_bytes + bytes.len() <= LONG_BYTES_MAX {
+            self.long_bytes += bytes.len();
+            entry.long = true;
+            self.pool.store(&mut entry.response, bytes);
+        } else {
+            self.counters.long_dropped += 1;
             self.pool.drop(&mut entry.response);
-            if !text.is_empty() && text.len() <= FINISHED_BYTES_MAX {
-                self.pool.store(&mut entry.response, &text);
-            }
         }
-        self.spare = index;
-        self.spare_edits = edits;
-        self.text = text;
+    }
+
+    /// Forgets the response of a transaction.
+    fn drop_response(&mut self, id: EntryId) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        if core::mem::take(&mut entry.long) {
+            self.long_bytes = self.long_bytes.saturating_sub(entry.response.len());
+        }
+        self.pool.drop(&mut entry.response);
     }
 
     /// A final response has gone upstream: what only an open transaction needs is dropped.
-    fn finish(&mut self, id: EntryId, status: u16) {
+    pub(crate) fn finish(&mut self, id: EntryId, status: u16) {
         let Some(entry) = self.table.get_mut(id) else { return };
         entry.final_sent = status;
         self.pool.drop(&mut entry.request);

@@ -35,7 +35,7 @@ pub fn steer(bytes: &[u8], shards: u8, key: [u64; 4]) -> u8 {
 fn header<'a>(head: &'a [u8], long: &[u8], short: &[u8]) -> Option<&'a [u8]> {
     let mut lines = head.split(|&byte| byte == b'\n');
     lines.next();
-    for line in lines {
+    while let Some(line) = lines.next() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
             return None;
@@ -47,10 +47,18 @@ fn header<'a>(head: &'a [u8], long: &[u8], short: &[u8]) -> Option<&'a [u8]> {
         let colon = line.iter().position(|&byte| byte == b':')?;
         let name = line.get(..colon).unwrap_or(b"").trim_ascii();
         if name.eq_ignore_ascii_case(long) || name.eq_ignore_ascii_case(short) {
-            return line.get(colon + 1..).map(<[u8]>::trim_ascii);
+            let value = line.get(colon + 1..).unwrap_or(b"").trim_ascii();
+            // RFC 3261 §7.3.1: the value may begin on the next line.
+            return if value.is_empty() { folded(lines) } else { Some(value) };
         }
     }
     None
+}
+
+/// The first part of a folded value that is not blank.
+fn folded<'a>(lines: impl Iterator<Item = &'a [u8]>) -> Option<&'a [u8]> {
+    let continued = lines.take_while(|line| matches!(line.first(), Some(b' ' | b'\t')));
+    continued.map(<[u8]>::trim_ascii).find(|part| !part.is_empty())
 }
 
 /// The branch parameter of the first value of a Via.

@@ -104,7 +104,8 @@ impl<S> Table<S> {
     /// The transaction whose request has this key.
     pub(crate) fn find(&self, hash: u64, key: &[u8]) -> Option<EntryId> {
         let found = self.index.find(hash, |(stored, slot)| {
-            *stored == hash && self.slot(*slot).and_then(|s| s.entry.as_ref()).is_some_and(|e| e.key[..] == *key)
+            *stored == hash
+                && self.slot(*slot).and_then(|s| s.entry.as_ref()).is_some_and(|e| e.key[..] == *key)
         });
         let (_, slot) = found?;
         Some(EntryId { slot: *slot, generation: self.slot(*slot)?.generation })
@@ -112,9 +113,12 @@ impl<S> Table<S> {
 
     /// The transactions alive at this moment, in the order of their slots.
     pub(crate) fn ids(&self) -> impl Iterator<Item = EntryId> {
-        self.chunks.iter().flatten().enumerate().filter(|(_, slot)| slot.entry.is_some()).map(|(place, slot)| {
-            EntryId { slot: place as u32, generation: slot.generation }
-        })
+        self.chunks
+            .iter()
+            .flatten()
+            .enumerate()
+            .filter(|(_, slot)| slot.entry.is_some())
+            .map(|(place, slot)| EntryId { slot: place as u32, generation: slot.generation })
     }
 
     fn slot(&self, slot: u32) -> Option<&Slot<S>> {

@@ -99,6 +99,8 @@ pub(crate) struct Branch {
     pub(crate) status: u16,
     pub(crate) path: Path,
     pub(crate) cookie: u64,
+    /// The second part of its branch parameter.
+    pub(crate) loop_hash: u64,
     /// The request as it was sent, then its ACK.
     pub(crate) sent: Vec<u8>,
     pub(crate) sent_at: Instant,
@@ -153,6 +155,10 @@ pub(crate) struct Entry<S> {
     pub(crate) work: Option<Box<Work>>,
     /// The question that the script waits for.
     pub(crate) suspended: Option<crate::io::AskId>,
+    /// Whether the response waits until its address has been heard from twice.
+    pub(crate) held_back: bool,
+    /// Whether the response counts among the long ones.
+    pub(crate) long: bool,
     /// Whether a CANCEL came.
     pub(crate) cancelled: bool,
     /// Whether a 6xx came: no more branches (RFC 3261 §16.7 item 5).

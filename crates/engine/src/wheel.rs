@@ -157,7 +157,7 @@ impl Wheel {
             self.elapsed = self.elapsed.max(start);
             let head = self.slots[level][slot].head;
             self.unlink(head);
-            let Some(node) = self.nodes.get(head as usize).copied() else { return None };
+            let node = self.nodes.get(head as usize).copied()?;
             if node.tick <= now_tick {
                 self.release(head);
                 return node.key;

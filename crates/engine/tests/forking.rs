@@ -621,3 +621,54 @@ fn on_reply_may_drop_a_provisional() {
     network.send(BOB, bob.respond(180, "bob"));
     assert_eq!(network.labels(ALICE), ["180"]);
 }
+
+/// Changes that `on_branch` makes are that branch's alone.
+#[test]
+fn on_branch_changes_its_own_branch_only() {
+    let script = Script::fork(&[(BOB_URI, 1000), (CAROL_URI, 1000)]).on_branch(|cx| {
+        if cx.request_uri() == CAROL_URI.as_bytes() {
+            let message = cx.message();
+            cx.edits.append_header(&message, b"X-For: carol\r\n");
+            cx.set_request_uri(b"sip:c2@10.0.2.2:5060");
+        }
+        engine::BranchVerdict::Send
+    });
+    let mut network = Network::new(script);
+    network.alice(&Request::invite(1));
+    let (bob, carol) = (network.only(BOB, "INVITE"), network.only(CAROL, "INVITE"));
+    assert_eq!((bob.header("X-For"), bob.uri().as_str()), (None, BOB_URI));
+    assert_eq!(
+        (carol.header("X-For").as_deref(), carol.uri().as_str()),
+        (Some("carol"), "sip:c2@10.0.2.2:5060")
+    );
+}
+
+/// A branch that `on_branch` drops is never made; the others go on, and their end is the end.
+#[test]
+fn on_branch_may_drop_a_branch() {
+    let script = Script::fork(&[(BOB_URI, 1000), (CAROL_URI, 1000)]).on_branch(|cx| {
+        if cx.request_uri() == BOB_URI.as_bytes() {
+            engine::BranchVerdict::Drop
+        } else {
+            engine::BranchVerdict::Send
+        }
+    });
+    let mut network = Network::new(script);
+    network.alice(&Request::invite(1));
+    let carol = network.only(CAROL, "INVITE");
+    network.send(CAROL, carol.respond(486, "carol"));
+    assert_eq!(finals(&network), ["486"]);
+    network.settle();
+    assert!(network.all(BOB).is_empty());
+}
+
+/// Where every branch is dropped the caller still gets one final response.
+#[test]
+fn on_branch_may_drop_every_branch() {
+    let script = Script::fork(&[(BOB_URI, 1000)]).on_branch(|_| engine::BranchVerdict::Drop);
+    let mut network = Network::new(script);
+    network.alice(&Request::invite(1));
+    network.settle();
+    assert_eq!(finals(&network).len(), 1, "{}", network.ladder());
+    assert!(network.all(BOB).is_empty());
+}

@@ -206,7 +206,7 @@ fn an_unknown_scheme_is_answered_416() {
     for uri in [
         "nobodyKnowsThisScheme:totallyopaquecontent",
         "soap.beep://192.0.2.103:3002",
-        "mailto:bob@example.org",
+        "mailto:bob@example.net",
     ] {
         assert_eq!(refused(&Request::invite(1).uri(uri)).status(), Some(416), "{uri}");
     }

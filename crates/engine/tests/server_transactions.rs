@@ -154,6 +154,27 @@ fn a_retransmitted_non_invite_gets_the_final_again() {
     network.settle();
 }
 
+/// RFC 3261 §17.2.2 and §17.2.1: what is sent again is the response, however long, body and all.
+#[test]
+fn a_long_final_is_repeated_whole() {
+    let body = "y".repeat(9000);
+    for method in ["OPTIONS", "INVITE"] {
+        let mut network = Network::new(to_bob());
+        // A long request and two datagrams of hers: no suspicion of amplification.
+        let request = Request::new(method, 1).line(&format!("X-Long: {}", "x".repeat(9000)));
+        network.alice(&request);
+        network.alice(&request);
+        let received = network.only(BOB, method);
+        network.send(BOB, received.respond_with(300, "bob", &["Content-Type: text/plain"], &body));
+        let first = network.only(ALICE, "300");
+        assert_eq!(first.body(), body);
+        network.until_ms(100);
+        network.alice(&request);
+        assert_eq!(network.one(ALICE).bytes, first.bytes, "{method}");
+        network.settle();
+    }
+}
+
 /// RFC 4320 §4.1: a non-INVITE request that has waited until Timer E reaches T2 (3.5 s) is answered 100, not before.
 #[test]
 fn an_unanswered_non_invite_gets_100_when_timer_e_reaches_t2() {

@@ -44,7 +44,7 @@ fn a_suspended_script_resumes_with_its_answer() {
     assert_eq!(received.vias().len(), 2);
     network.send(BOB, received.accept("bob"));
     assert_eq!(network.sent_at(ALICE, "200"), [100]);
-    assert_eq!(network.engine.user().diary[..2], ["request INVITE", "answer 7"]);
+    assert_eq!(network.engine.user().diary[..3], ["request INVITE", "answer 7", "branch 0"]);
     network.settle();
 }
 

@@ -10,7 +10,10 @@ pub(crate) static MODULE: Module = Module {
     name: "maxfwd",
     doc: "Counting hops.",
     functions: FUNCTIONS,
-    parameters: &[harmless_parameter("max_limit", "a Max-Forwards that was received is only ever counted down.")],
+    parameters: &[harmless_parameter(
+        "max_limit",
+        "a Max-Forwards that was received is only ever counted down.",
+    )],
     variables: &[],
 };
 

@@ -17,31 +17,98 @@ pub(crate) static MODULE: Module = Module {
     doc: "Staying on the path of a dialog: record routing and loose routing.",
     functions: FUNCTIONS,
     parameters: &[
-        int_parameter("append_fromtag", (0, 1), 1, "", "Whether the Record-Route carries the From tag (`;ftag=`), from which `is_direction` knows who sent a request."),
+        int_parameter(
+            "append_fromtag",
+            (0, 1),
+            1,
+            "",
+            "Whether the Record-Route carries the From tag (`;ftag=`), from which `is_direction` knows who sent a request.",
+        ),
         harmless_parameter("enable_full_lr", "the parameter is written `;lr`; every loose router knows it."),
-        harmless_parameter("enable_double_rr", "two Record-Routes are written where a request leaves by another listener than it came by, and only there."),
+        harmless_parameter(
+            "enable_double_rr",
+            "two Record-Routes are written where a request leaves by another listener than it came by, and only there.",
+        ),
         harmless_parameter("enable_socket_mismatch_warning", "the listener of a Route is not compared."),
         harmless_parameter("ignore_sips", "a sips: request is record-routed as it is."),
-        refused_parameter("add_username", "the user of our Record-Route is the token by which it is known again; keep the name in a parameter: add_rr_param(\";user=$rU\")."),
-        refused_parameter("custom_user_avp", "the user of our Record-Route is the token by which it is known again; keep the name in a parameter."),
-        harmless_parameter("force_send_socket", "a request leaves by the listener that its destination needs."),
+        refused_parameter(
+            "add_username",
+            "the user of our Record-Route is the token by which it is known again; keep the name in a parameter: add_rr_param(\";user=$rU\").",
+        ),
+        refused_parameter(
+            "custom_user_avp",
+            "the user of our Record-Route is the token by which it is known again; keep the name in a parameter.",
+        ),
+        harmless_parameter(
+            "force_send_socket",
+            "a request leaves by the listener that its destination needs.",
+        ),
         harmless_parameter("sockname_mode", "listeners are known by their addresses."),
     ],
-    variables: &[Variable::read_only("route_uri", TARGETS, route_uri, "The URI of the topmost Route that was received.")],
+    variables: &[Variable::read_only(
+        "route_uri",
+        TARGETS,
+        route_uri,
+        "The URI of the topmost Route that was received.",
+    )],
 };
 
 const PARAMS: Param = Param::new("params", ParamKind::Format);
 const LOOSE_ROUTE: &str = "Follows the Route (RFC 3261 section 16.4): takes our own values off it, and undoes what a strict router did. Returns 1 inside a dialog, -1 if there is no Route, or if an initial request has no more of it, -3 if an initial request has (a route that its sender loaded before).";
 
 static FUNCTIONS: &[Function] = &[
-    Function::optional("record_route", &[PARAMS], 0, TARGETS, record_route, "Puts a Record-Route into what is relayed, so that later requests of the dialog pass here. PARAMS (`;x=y`) go into its URI."),
-    Function::optional("record_route_preset", &[Param::new("address", ParamKind::Format), Param::new("inbound", ParamKind::Format)], 1, TARGETS, record_route_preset, "Puts a Record-Route with this ADDRESS (`HOST:PORT;params`) into what is relayed, before one with INBOUND if it is given."),
-    Function::new("add_rr_param", &[PARAMS], TARGETS, add_rr_param, "Adds parameters (`;x=y`) to the URI of our Record-Route, before or after `record_route`."),
+    Function::optional(
+        "record_route",
+        &[PARAMS],
+        0,
+        TARGETS,
+        record_route,
+        "Puts a Record-Route into what is relayed, so that later requests of the dialog pass here. PARAMS (`;x=y`) go into its URI.",
+    ),
+    Function::optional(
+        "record_route_preset",
+        &[Param::new("address", ParamKind::Format), Param::new("inbound", ParamKind::Format)],
+        1,
+        TARGETS,
+        record_route_preset,
+        "Puts a Record-Route with this ADDRESS (`HOST:PORT;params`) into what is relayed, before one with INBOUND if it is given.",
+    ),
+    Function::new(
+        "add_rr_param",
+        &[PARAMS],
+        TARGETS,
+        add_rr_param,
+        "Adds parameters (`;x=y`) to the URI of our Record-Route, before or after `record_route`.",
+    ),
     Function::new("loose_route", &[], Contexts::REQUEST, loose_route, LOOSE_ROUTE),
-    Function::new("loose_route_preloaded", &[], Contexts::REQUEST, loose_route_preloaded, "`loose_route` for initial requests: true if one has a further Route."),
-    Function::new("check_route_param", &[Param::new("expression", ParamKind::Regex)], Contexts::REQUEST, check_route_param, "Whether the parameters of our own Route match. To be called after `loose_route`."),
-    Function::new("is_direction", &[Param::new("direction", ParamKind::Encoded(direction))], Contexts::REQUEST, is_direction, "Whether the request goes `downstream` (from caller to callee) or `upstream`. Needs `append_fromtag`; to be called after `loose_route`."),
-    Function::new("rr_next_hop_route", &[], TARGETS, rr_next_hop_route, "Whether a Route is left after our own values."),
+    Function::new(
+        "loose_route_preloaded",
+        &[],
+        Contexts::REQUEST,
+        loose_route_preloaded,
+        "`loose_route` for initial requests: true if one has a further Route.",
+    ),
+    Function::new(
+        "check_route_param",
+        &[Param::new("expression", ParamKind::Regex)],
+        Contexts::REQUEST,
+        check_route_param,
+        "Whether the parameters of our own Route match. To be called after `loose_route`.",
+    ),
+    Function::new(
+        "is_direction",
+        &[Param::new("direction", ParamKind::Encoded(direction))],
+        Contexts::REQUEST,
+        is_direction,
+        "Whether the request goes `downstream` (from caller to callee) or `upstream`. Needs `append_fromtag`; to be called after `loose_route`.",
+    ),
+    Function::new(
+        "rr_next_hop_route",
+        &[],
+        TARGETS,
+        rr_next_hop_route,
+        "Whether a Route is left after our own values.",
+    ),
 ];
 
 /// Functions of Kamailio's `rr` that cannot be had, and why.
@@ -152,7 +219,9 @@ fn with_own_params<T>(run: &Run<'_, '_>, with: impl FnOnce(&UriParts<'_>) -> T) 
     {
         return Some(with(&parts));
     }
-    run.is_own_uri(message.request_uri()).then(|| UriParts::parse(message.request_uri()))?.map(|parts| with(&parts))
+    run.is_own_uri(message.request_uri())
+        .then(|| UriParts::parse(message.request_uri()))?
+        .map(|parts| with(&parts))
 }
 
 fn check_route_param(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {

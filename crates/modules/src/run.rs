@@ -60,7 +60,7 @@ impl Prepared {
 }
 
 /// Buffers that are reused from message to message.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Scratch {
     pub(crate) uri: Vec<u8>,
     pub(crate) current: Vec<u8>,
@@ -99,6 +99,44 @@ impl Clock {
     }
 }
 
+/// What the process knows and the core cannot: the time of day, its own number, the addresses that were bound.
+#[derive(Clone, Debug)]
+pub struct Environment {
+    /// The wall clock.
+    pub clock: Clock,
+    /// The process id, for `$pp`; 0 where there are no processes.
+    pub process_id: u32,
+    /// The listeners as they were bound, in the order of the engine's.
+    pub listeners: Vec<engine::Listener>,
+    /// The longest message that is taken, in bytes: [`engine::Limits::message_bytes_max`]; `max_len` in scripts.
+    pub message_bytes_max: u32,
+}
+
+impl Default for Environment {
+    fn default() -> Environment {
+        Environment {
+            clock: Clock::default(),
+            process_id: 0,
+            listeners: Vec::new(),
+            message_bytes_max: 65_535,
+        }
+    }
+}
+
+/// What a function does with an answer from outside: it gives the return code that the script sees.
+pub type Then = for<'r, 'm> fn(&mut Run<'r, 'm>, &engine::Answer<'_>) -> i32;
+
+/// A question of a function to the outside.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    /// The question.
+    pub(crate) ask: engine::Ask,
+    /// How long to wait.
+    pub(crate) deadline: core::time::Duration,
+    /// What becomes of the answer.
+    pub(crate) then: Then,
+}
+
 /// The functions and variables by their ids.
 #[derive(Debug, Default)]
 pub(crate) struct Dispatch {
@@ -126,8 +164,8 @@ pub struct Run<'r, 'm> {
     pub(crate) dispatch: &'r Dispatch,
     pub(crate) scratch: &'r mut Scratch,
     pub(crate) prepared: &'r mut Prepared,
-    pub(crate) clock: Clock,
-    pub(crate) ask: &'r mut Option<(engine::Ask, core::time::Duration)>,
+    pub(crate) environment: &'r Environment,
+    pub(crate) ask: &'r mut Option<Asked>,
 }
 
 impl<'r, 'm> Run<'r, 'm> {
@@ -242,9 +280,11 @@ impl<'r, 'm> Run<'r, 'm> {
         Outcome::False
     }
 
-    /// Suspends the script until `ask` is answered or `deadline` has passed; what the function returns.
-    pub(crate) fn suspend(&mut self, ask: engine::Ask, deadline: core::time::Duration) -> Outcome {
-        *self.ask = Some((ask, deadline));
+    /// Suspends the script until `ask` is answered or `deadline` has passed: what a function returns that needs the
+    /// outside. `then` turns the answer ([`engine::Answer::Failed`] past the deadline) into the return code that the
+    /// script sees.
+    pub fn suspend(&mut self, ask: engine::Ask, deadline: core::time::Duration, then: Then) -> Outcome {
+        *self.ask = Some(Asked { ask, deadline, then });
         Outcome::Suspend
     }
 

@@ -25,11 +25,39 @@ pub(crate) static MODULE: Module = Module {
     doc: "Checks of requests that are answered when they fail.",
     functions: FUNCTIONS,
     parameters: &[
-        int_parameter("default_checks", (0, ALL), 3047, "", "Which checks `sanity_check()` makes: the sum of SIP version (1), scheme of the Request-URI (2), required headers (4), method (32) and number (64) of CSeq, Content-Length (128), Expires (256), Proxy-Require (512), URIs (1,024), doubled tags (4,096), first Via (16,384). 8, 16, 2,048 and 8,192 check nothing."),
-        int_parameter("uri_checks", (0, 15), 7, "", "Which URIs are checked: the sum of Request-URI (1), From (2), To (4), Contact (8)."),
-        str_parameter("proxy_require", "", "The option tags, separated by commas, that a Proxy-Require may name."),
-        int_parameter("autodrop", (0, 1), 1, "", "Whether a failed check ends the script; with 0 the function returns false."),
-        int_parameter("noreply", (0, 1), 0, "", "Whether a failed check is left for `sanity_reply` to answer."),
+        int_parameter(
+            "default_checks",
+            (0, ALL),
+            3047,
+            "",
+            "Which checks `sanity_check()` makes: the sum of SIP version (1), scheme of the Request-URI (2), required headers (4), method (32) and number (64) of CSeq, Content-Length (128), Expires (256), Proxy-Require (512), URIs (1,024), doubled tags (4,096), first Via (16,384). 8, 16, 2,048 and 8,192 check nothing.",
+        ),
+        int_parameter(
+            "uri_checks",
+            (0, 15),
+            7,
+            "",
+            "Which URIs are checked: the sum of Request-URI (1), From (2), To (4), Contact (8).",
+        ),
+        str_parameter(
+            "proxy_require",
+            "",
+            "The option tags, separated by commas, that a Proxy-Require may name.",
+        ),
+        int_parameter(
+            "autodrop",
+            (0, 1),
+            1,
+            "",
+            "Whether a failed check ends the script; with 0 the function returns false.",
+        ),
+        int_parameter(
+            "noreply",
+            (0, 1),
+            0,
+            "",
+            "Whether a failed check is left for `sanity_reply` to answer.",
+        ),
     ],
     variables: &[],
 };
@@ -37,8 +65,21 @@ pub(crate) static MODULE: Module = Module {
 const SANITY_CHECK: &str = "Checks the request; CHECKS and URIS are sums of numbers as in `default_checks` and `uri_checks`. A failed check is answered with the status that belongs to it and ends the script (false, with `autodrop` 0).";
 
 static FUNCTIONS: &[Function] = &[
-    Function::optional("sanity_check", &[Param::new("checks", ParamKind::Int), Param::new("uris", ParamKind::Int)], 0, Contexts::REQUEST, sanity_check, SANITY_CHECK),
-    Function::new("sanity_reply", &[], Contexts::REQUEST, sanity_reply, "Answers what the last `sanity_check` found; false if it found nothing."),
+    Function::optional(
+        "sanity_check",
+        &[Param::new("checks", ParamKind::Int), Param::new("uris", ParamKind::Int)],
+        0,
+        Contexts::REQUEST,
+        sanity_check,
+        SANITY_CHECK,
+    ),
+    Function::new(
+        "sanity_reply",
+        &[],
+        Contexts::REQUEST,
+        sanity_reply,
+        "Answers what the last `sanity_check` found; false if it found nothing.",
+    ),
 ];
 
 fn sanity_check(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
@@ -69,7 +110,13 @@ fn answer(run: &mut Run<'_, '_>, (status, reason): (u16, &'static str)) -> bool 
         let start = headers.len();
         let message = run.message();
         for tag in message.option_tags(HeaderName::ProxyRequire) {
-            if !run.settings.sanity.proxy_require.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(tag)) {
+            if !run
+                .settings
+                .sanity
+                .proxy_require
+                .iter()
+                .any(|known| known.as_bytes().eq_ignore_ascii_case(tag))
+            {
                 if headers.len() > start {
                     headers.extend_from_slice(b", ");
                 }
@@ -92,7 +139,8 @@ fn check(
     known: &[alloc::string::String],
 ) -> Result<(), Insane> {
     let asked = |bit: i64| checks & bit != 0;
-    let fail = |bad: bool, status: u16, reason: &'static str| if bad { Err((status, reason)) } else { Ok(()) };
+    let fail =
+        |bad: bool, status: u16, reason: &'static str| if bad { Err((status, reason)) } else { Ok(()) };
     if asked(VERSION) {
         fail(!message.version_ok(), 505, "Version Not Supported")?;
     }
@@ -101,7 +149,8 @@ fn check(
         fail(other, 416, "Unsupported URI Scheme in Request URI")?;
     }
     if asked(REQUIRED) {
-        for name in [HeaderName::To, HeaderName::From, HeaderName::CSeq, HeaderName::CallId, HeaderName::Via] {
+        for name in [HeaderName::To, HeaderName::From, HeaderName::CSeq, HeaderName::CallId, HeaderName::Via]
+        {
             fail(message.header(name).is_none(), 400, "Missing Required Header in Request")?;
         }
     }

@@ -33,26 +33,123 @@ const NAME: Param = Param::new("name", ParamKind::Format);
 const VALUE: Param = Param::new("value", ParamKind::Format);
 
 static FUNCTIONS: &[Function] = &[
-    Function::new("has_totag", &[], MESSAGES, has_totag, "Whether the To has a tag: the request is inside a dialog."),
+    Function::new(
+        "has_totag",
+        &[],
+        MESSAGES,
+        has_totag,
+        "Whether the To has a tag: the request is inside a dialog.",
+    ),
     Function::new("is_request", &[], MESSAGES, is_a_request, "Whether the message is a request."),
     Function::new("is_reply", &[], MESSAGES, is_a_reply, "Whether the message is a response."),
-    Function::new("is_first_hop", &[], MESSAGES, is_first_hop, "Whether the message comes straight from its sender: a request with one Via and no Route but ours, a response with nothing but our Via and its destination's."),
+    Function::new(
+        "is_first_hop",
+        &[],
+        MESSAGES,
+        is_first_hop,
+        "Whether the message comes straight from its sender: a request with one Via and no Route but ours, a response with nothing but our Via and its destination's.",
+    ),
     Function::new("is_uri", &[TEXT], Contexts::ANY, is_uri, "Whether a text is a SIP, SIPS or tel URI."),
-    Function::optional("uri_param", &[NAME, VALUE], 1, REQUESTS, uri_param, "Whether the Request-URI has a parameter (of this value)."),
-    Function::new("uri_param_any", &[NAME], REQUESTS, uri_param, "Whether the Request-URI has a parameter, with or without value."),
-    Function::new("add_uri_param", &[Param::new("param", ParamKind::Format)], REQUESTS, add_uri_param, "Adds a parameter (`name=value`) to the Request-URI."),
-    Function::new("uri_param_rm", &[NAME], REQUESTS, uri_param_rm, "Removes a parameter from the Request-URI; false if it has none of the name."),
-    Function::new("is_e164", &[TEXT], Contexts::ANY, is_e164, "Whether a text is `+` and 2 to 15 digits, the first one no 0."),
-    Function::new("is_uri_user_e164", &[URI], Contexts::ANY, is_uri_user_e164, "Whether the user of a URI is `+` and 2 to 15 digits."),
-    Function::new("is_tel_number", &[TEXT], Contexts::ANY, is_tel_number, "Whether a text is a telephone number: digits, perhaps after `+`."),
+    Function::optional(
+        "uri_param",
+        &[NAME, VALUE],
+        1,
+        REQUESTS,
+        uri_param,
+        "Whether the Request-URI has a parameter (of this value).",
+    ),
+    Function::new(
+        "uri_param_any",
+        &[NAME],
+        REQUESTS,
+        uri_param,
+        "Whether the Request-URI has a parameter, with or without value.",
+    ),
+    Function::new(
+        "add_uri_param",
+        &[Param::new("param", ParamKind::Format)],
+        REQUESTS,
+        add_uri_param,
+        "Adds a parameter (`name=value`) to the Request-URI.",
+    ),
+    Function::new(
+        "uri_param_rm",
+        &[NAME],
+        REQUESTS,
+        uri_param_rm,
+        "Removes a parameter from the Request-URI; false if it has none of the name.",
+    ),
+    Function::new(
+        "is_e164",
+        &[TEXT],
+        Contexts::ANY,
+        is_e164,
+        "Whether a text is `+` and 2 to 15 digits, the first one no 0.",
+    ),
+    Function::new(
+        "is_uri_user_e164",
+        &[URI],
+        Contexts::ANY,
+        is_uri_user_e164,
+        "Whether the user of a URI is `+` and 2 to 15 digits.",
+    ),
+    Function::new(
+        "is_tel_number",
+        &[TEXT],
+        Contexts::ANY,
+        is_tel_number,
+        "Whether a text is a telephone number: digits, perhaps after `+`.",
+    ),
     Function::new("is_numeric", &[TEXT], Contexts::ANY, is_numeric, "Whether a text is digits."),
-    Function::new("is_alphanum", &[TEXT], Contexts::ANY, is_alphanum, "Whether a text is letters and digits."),
-    Function::new("is_alphanumex", &[TEXT, OTHER], Contexts::ANY, is_alphanumex, "Whether a text is letters, digits and the bytes of OTHER."),
-    Function::new("cmp_uri", &[URI, OTHER], Contexts::ANY, cmp_uri, "Whether two URIs mean the same (RFC 3261 section 19.1.4)."),
-    Function::new("cmp_aor", &[URI, OTHER], Contexts::ANY, cmp_aor, "Whether two URIs have the same address-of-record: scheme, user and host."),
-    Function::new("cmp_hdr_name", &[TEXT, OTHER], Contexts::ANY, cmp_hdr_name, "Whether two names mean the same header, long or compact."),
-    Function::new("is_supported", &[TEXT], MESSAGES, is_supported, "Whether the Supported header names an option tag."),
-    Function::new("options_reply", &[], Contexts::REQUEST, options_reply, "Answers an OPTIONS that is for this server itself with 200; false for any other request."),
+    Function::new(
+        "is_alphanum",
+        &[TEXT],
+        Contexts::ANY,
+        is_alphanum,
+        "Whether a text is letters and digits.",
+    ),
+    Function::new(
+        "is_alphanumex",
+        &[TEXT, OTHER],
+        Contexts::ANY,
+        is_alphanumex,
+        "Whether a text is letters, digits and the bytes of OTHER.",
+    ),
+    Function::new(
+        "cmp_uri",
+        &[URI, OTHER],
+        Contexts::ANY,
+        cmp_uri,
+        "Whether two URIs mean the same (RFC 3261 section 19.1.4).",
+    ),
+    Function::new(
+        "cmp_aor",
+        &[URI, OTHER],
+        Contexts::ANY,
+        cmp_aor,
+        "Whether two URIs have the same address-of-record: scheme, user and host.",
+    ),
+    Function::new(
+        "cmp_hdr_name",
+        &[TEXT, OTHER],
+        Contexts::ANY,
+        cmp_hdr_name,
+        "Whether two names mean the same header, long or compact.",
+    ),
+    Function::new(
+        "is_supported",
+        &[TEXT],
+        MESSAGES,
+        is_supported,
+        "Whether the Supported header names an option tag.",
+    ),
+    Function::new(
+        "options_reply",
+        &[],
+        Contexts::REQUEST,
+        options_reply,
+        "Answers an OPTIONS that is for this server itself with 200; false for any other request.",
+    ),
 ];
 
 /// Functions of Kamailio's `siputils` that cannot be had, and why.
@@ -147,12 +244,16 @@ fn is_alphanumex(_: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 }
 
 fn cmp_uri(_: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    let (Ok(uri), Ok(other)) = (Uri::parse(args.str(0)), Uri::parse(args.str(1))) else { return Outcome::False };
+    let (Ok(uri), Ok(other)) = (Uri::parse(args.str(0)), Uri::parse(args.str(1))) else {
+        return Outcome::False;
+    };
     outcome(uri.equivalent(&other))
 }
 
 fn cmp_aor(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    let (Ok(uri), Ok(other)) = (Uri::parse(args.str(0)), Uri::parse(args.str(1))) else { return Outcome::False };
+    let (Ok(uri), Ok(other)) = (Uri::parse(args.str(0)), Uri::parse(args.str(1))) else {
+        return Outcome::False;
+    };
     run.scratch.aor.clear();
     run.scratch.text.clear();
     sip::canonical_aor(&uri, true, &mut run.scratch.aor);

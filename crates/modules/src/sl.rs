@@ -20,7 +20,13 @@ pub(crate) static MODULE: Module = Module {
     doc: "Replies without state.",
     functions: FUNCTIONS,
     parameters: &[
-        int_parameter("default_code", (100, 699), 500, "", "Status of `sl_forward_reply` and its like; kept for files that set it."),
+        int_parameter(
+            "default_code",
+            (100, 699),
+            500,
+            "",
+            "Status of `sl_forward_reply` and its like; kept for files that set it.",
+        ),
         str_parameter("default_reason", "Internal Server Error", "Reason that belongs to `default_code`."),
         harmless_parameter("bind_tm", "`send_reply` knows by itself whether there is a transaction."),
         harmless_parameter("rich_redirect", "a 3xx carries the targets' URIs and preferences."),
@@ -38,8 +44,20 @@ const SL_SEND_REPLY: &str = "Replies CODE REASON without state. With a 3xx the t
 static FUNCTIONS: &[Function] = &[
     Function::new("sl_send_reply", &[CODE, REASON], REQUESTS, sl_send_reply, SL_SEND_REPLY),
     Function::new("sl_reply", &[CODE, REASON], REQUESTS, sl_send_reply, SL_SEND_REPLY),
-    Function::new("send_reply", &[CODE, REASON], TARGETS, send_reply, "Replies CODE REASON: in the transaction if there is one, else without state. With a 3xx the targets go along as Contact."),
-    Function::new("sl_reply_error", &[], REQUESTS, sl_reply_error, "Replies with what the last failure was: 483 for too many hops, 478 for a next hop that cannot be reached, 500 if nothing is known."),
+    Function::new(
+        "send_reply",
+        &[CODE, REASON],
+        TARGETS,
+        send_reply,
+        "Replies CODE REASON: in the transaction if there is one, else without state. With a 3xx the targets go along as Contact.",
+    ),
+    Function::new(
+        "sl_reply_error",
+        &[],
+        REQUESTS,
+        sl_reply_error,
+        "Replies with what the last failure was: 483 for too many hops, 478 for a next hop that cannot be reached, 500 if nothing is known.",
+    ),
 ];
 
 fn sl_send_reply(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
@@ -132,7 +150,9 @@ mod tests {
 
     #[test]
     fn preferences_are_written_as_short_as_can_be() {
-        for (thousandths, text) in [(0, ";q=0"), (1000, ";q=1"), (500, ";q=0.5"), (333, ";q=0.333"), (7, ";q=0.007")] {
+        for (thousandths, text) in
+            [(0, ";q=0"), (1000, ";q=1"), (500, ";q=0.5"), (333, ";q=0.333"), (7, ";q=0.007")]
+        {
             let mut out = Vec::new();
             push_q(&mut out, thousandths);
             assert_eq!(out, text.as_bytes());

@@ -4,8 +4,8 @@
 
 use crate::run::Run;
 use route::{
-    Args, Class, Contexts, DefaultValue, FunctionDecl, InnerRule, Outcome, Param, ParameterDecl, SettingDecl, Sink,
-    Subscript, ValueKind, ValueRef, VariableDecl,
+    Args, Class, Contexts, DefaultValue, FunctionDecl, InnerRule, Outcome, Param, ParameterDecl, SettingDecl,
+    Sink, Subscript, ValueKind, ValueRef, VariableDecl,
 };
 
 /// What runs when a script calls a function.
@@ -88,7 +88,14 @@ impl Variable {
         doc: &'static str,
     ) -> Variable {
         Variable {
-            decl: VariableDecl { name, doc, inner: InnerRule::None, indexed: false, writable: false, contexts },
+            decl: VariableDecl {
+                name,
+                doc,
+                inner: InnerRule::None,
+                indexed: false,
+                writable: false,
+                contexts,
+            },
             read,
             write: None,
         }
@@ -103,7 +110,14 @@ impl Variable {
         doc: &'static str,
     ) -> Variable {
         Variable {
-            decl: VariableDecl { name, doc, inner: InnerRule::None, indexed: false, writable: true, contexts },
+            decl: VariableDecl {
+                name,
+                doc,
+                inner: InnerRule::None,
+                indexed: false,
+                writable: true,
+                contexts,
+            },
             read,
             write: Some(write),
         }

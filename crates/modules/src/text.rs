@@ -29,11 +29,12 @@ impl Substitution {
     ///
     /// What is wrong, in one line.
     pub(crate) fn parse(text: &[u8]) -> Result<Substitution, &'static str> {
-        let (&delimiter, rest) = text.split_first().ok_or("a substitution is /expression/replacement/flags")?;
-        let (expression, rest) =
-            cut(rest, delimiter).ok_or("a substitution needs three delimiters: /expression/replacement/flags")?;
-        let (replacement, flags) =
-            cut(rest, delimiter).ok_or("a substitution needs three delimiters: /expression/replacement/flags")?;
+        let (&delimiter, rest) =
+            text.split_first().ok_or("a substitution is /expression/replacement/flags")?;
+        let (expression, rest) = cut(rest, delimiter)
+            .ok_or("a substitution needs three delimiters: /expression/replacement/flags")?;
+        let (replacement, flags) = cut(rest, delimiter)
+            .ok_or("a substitution needs three delimiters: /expression/replacement/flags")?;
         let (mut all, mut case) = (false, Case::Sensitive);
         for flag in flags {
             match flag {

@@ -28,39 +28,198 @@ const METHODS: Param = Param::new("methods", ParamKind::Encoded(methods));
 const TYPE: Param = Param::new("type", ParamKind::Format);
 
 static FUNCTIONS: &[Function] = &[
-    Function::new("is_method", &[METHODS], MESSAGES, is_method, "Whether the method is one of `INVITE|ACK|...`; of a response, that of its CSeq."),
-    Function::new("search", &[EXPRESSION], MESSAGES, search, "Whether the expression matches anywhere in the message."),
-    Function::new("search_body", &[EXPRESSION], MESSAGES, search_body, "Whether the expression matches anywhere in the body."),
-    Function::new("search_str", &[TEXT, EXPRESSION], Contexts::ANY, search_str, "Whether the expression matches anywhere in TEXT."),
-    Function::optional("search_hf", &[HEADER, EXPRESSION, WHICH], 2, MESSAGES, search_hf, "Whether the expression matches in a header's value; WHICH: `a` all of the name, `f` the first, `l` the last."),
-    Function::new("subst", &[SUBST], MESSAGES, subst, "Substitutes in the header lines of the message, line by line: `/expression/replacement/flags`. False if nothing matched."),
-    Function::new("subst_uri", &[SUBST], REQUESTS, subst_uri, "Substitutes in the Request-URI: `/expression/replacement/flags`. False if nothing matched or the result is no URI."),
-    Function::new("subst_user", &[SUBST], REQUESTS, subst_user, "Substitutes in the user of the Request-URI: `/expression/replacement/flags`. False if nothing matched."),
-    Function::optional("subst_hf", &[HEADER, SUBST, WHICH], 2, MESSAGES, subst_hf, "Substitutes in the values of a header: `/expression/replacement/flags`. False if nothing matched."),
-    Function::new("append_hf", &[TEXT], MESSAGES, append_hf, "Adds header lines (`Name: value\\r\\n`) after all others, or after the last one called HEADER."),
-    Function::new("append_hf", &[TEXT, HEADER], MESSAGES, append_hf_after, "Adds header lines (`Name: value\\r\\n`) after all others, or after the last one called HEADER."),
-    Function::new("insert_hf", &[TEXT], MESSAGES, insert_hf, "Adds header lines (`Name: value\\r\\n`) before all others, or before the first one called HEADER."),
-    Function::new("insert_hf", &[TEXT, HEADER], MESSAGES, insert_hf_before, "Adds header lines (`Name: value\\r\\n`) before all others, or before the first one called HEADER."),
-    Function::new("append_to_reply", &[TEXT], REQUESTS, append_to_reply, "Adds header lines (`Name: value\\r\\n`) to the replies that are made here. False past 8,192 bytes."),
-    Function::new("remove_hf", &[HEADER], MESSAGES, remove_hf, "Removes all headers of a name, written long or compact. False if there is none."),
+    Function::new(
+        "is_method",
+        &[METHODS],
+        MESSAGES,
+        is_method,
+        "Whether the method is one of `INVITE|ACK|...`; of a response, that of its CSeq.",
+    ),
+    Function::new(
+        "search",
+        &[EXPRESSION],
+        MESSAGES,
+        search,
+        "Whether the expression matches anywhere in the message.",
+    ),
+    Function::new(
+        "search_body",
+        &[EXPRESSION],
+        MESSAGES,
+        search_body,
+        "Whether the expression matches anywhere in the body.",
+    ),
+    Function::new(
+        "search_str",
+        &[TEXT, EXPRESSION],
+        Contexts::ANY,
+        search_str,
+        "Whether the expression matches anywhere in TEXT.",
+    ),
+    Function::optional(
+        "search_hf",
+        &[HEADER, EXPRESSION, WHICH],
+        2,
+        MESSAGES,
+        search_hf,
+        "Whether the expression matches in a header's value; WHICH: `a` all of the name, `f` the first, `l` the last.",
+    ),
+    Function::new(
+        "subst",
+        &[SUBST],
+        MESSAGES,
+        subst,
+        "Substitutes in the header lines of the message, line by line: `/expression/replacement/flags`. False if nothing matched.",
+    ),
+    Function::new(
+        "subst_uri",
+        &[SUBST],
+        REQUESTS,
+        subst_uri,
+        "Substitutes in the Request-URI: `/expression/replacement/flags`. False if nothing matched or the result is no URI.",
+    ),
+    Function::new(
+        "subst_user",
+        &[SUBST],
+        REQUESTS,
+        subst_user,
+        "Substitutes in the user of the Request-URI: `/expression/replacement/flags`. False if nothing matched.",
+    ),
+    Function::optional(
+        "subst_hf",
+        &[HEADER, SUBST, WHICH],
+        2,
+        MESSAGES,
+        subst_hf,
+        "Substitutes in the values of a header: `/expression/replacement/flags`. False if nothing matched.",
+    ),
+    Function::new(
+        "append_hf",
+        &[TEXT],
+        MESSAGES,
+        append_hf,
+        "Adds header lines (`Name: value\\r\\n`) after all others, or after the last one called HEADER.",
+    ),
+    Function::new(
+        "append_hf",
+        &[TEXT, HEADER],
+        MESSAGES,
+        append_hf_after,
+        "Adds header lines (`Name: value\\r\\n`) after all others, or after the last one called HEADER.",
+    ),
+    Function::new(
+        "insert_hf",
+        &[TEXT],
+        MESSAGES,
+        insert_hf,
+        "Adds header lines (`Name: value\\r\\n`) before all others, or before the first one called HEADER.",
+    ),
+    Function::new(
+        "insert_hf",
+        &[TEXT, HEADER],
+        MESSAGES,
+        insert_hf_before,
+        "Adds header lines (`Name: value\\r\\n`) before all others, or before the first one called HEADER.",
+    ),
+    Function::new(
+        "append_to_reply",
+        &[TEXT],
+        REQUESTS,
+        append_to_reply,
+        "Adds header lines (`Name: value\\r\\n`) to the replies that are made here. False past 8,192 bytes.",
+    ),
+    Function::new(
+        "remove_hf",
+        &[HEADER],
+        MESSAGES,
+        remove_hf,
+        "Removes all headers of a name, written long or compact. False if there is none.",
+    ),
     Function::new("remove_hf_pv", &[HEADER], MESSAGES, remove_hf, "The same."),
-    Function::new("remove_hf_re", &[EXPRESSION], MESSAGES, remove_hf_re, "Removes all headers whose names match. False if there is none."),
-    Function::new("is_present_hf", &[HEADER], MESSAGES, is_present_hf, "Whether there is a header of a name, written long or compact."),
+    Function::new(
+        "remove_hf_re",
+        &[EXPRESSION],
+        MESSAGES,
+        remove_hf_re,
+        "Removes all headers whose names match. False if there is none.",
+    ),
+    Function::new(
+        "is_present_hf",
+        &[HEADER],
+        MESSAGES,
+        is_present_hf,
+        "Whether there is a header of a name, written long or compact.",
+    ),
     Function::new("is_present_hf_pv", &[HEADER], MESSAGES, is_present_hf, "The same."),
-    Function::new("is_present_hf_re", &[EXPRESSION], MESSAGES, is_present_hf_re, "Whether there is a header whose name matches."),
-    Function::optional("has_body", &[TYPE], 0, MESSAGES, has_body, "Whether there is a body (of this media type)."),
+    Function::new(
+        "is_present_hf_re",
+        &[EXPRESSION],
+        MESSAGES,
+        is_present_hf_re,
+        "Whether there is a header whose name matches.",
+    ),
+    Function::optional(
+        "has_body",
+        &[TYPE],
+        0,
+        MESSAGES,
+        has_body,
+        "Whether there is a body (of this media type).",
+    ),
     Function::new("set_body", &[TEXT, TYPE], MESSAGES, set_body, "Replaces the body and its Content-Type."),
     Function::new("remove_body", &[], MESSAGES, remove_body, "Removes the body and its Content-Type."),
     Function::new("cmp_str", &[TEXT, OTHER], Contexts::ANY, cmp_str, "Whether two texts are equal."),
-    Function::new("cmp_istr", &[TEXT, OTHER], Contexts::ANY, cmp_istr, "Whether two texts are equal, letters in either case."),
-    Function::new("starts_with", &[TEXT, OTHER], Contexts::ANY, starts_with, "Whether a text starts with another."),
+    Function::new(
+        "cmp_istr",
+        &[TEXT, OTHER],
+        Contexts::ANY,
+        cmp_istr,
+        "Whether two texts are equal, letters in either case.",
+    ),
+    Function::new(
+        "starts_with",
+        &[TEXT, OTHER],
+        Contexts::ANY,
+        starts_with,
+        "Whether a text starts with another.",
+    ),
     Function::new("ends_with", &[TEXT, OTHER], Contexts::ANY, ends_with, "Whether a text ends with another."),
     Function::new("str_find", &[TEXT, OTHER], Contexts::ANY, str_find, "Whether a text contains another."),
-    Function::new("str_ifind", &[TEXT, OTHER], Contexts::ANY, str_ifind, "Whether a text contains another, letters in either case."),
-    Function::new("in_list", &[TEXT, LIST, SEPARATOR], Contexts::ANY, in_list, "Whether a text is one of a list's items."),
-    Function::new("in_list_prefix", &[TEXT, LIST, SEPARATOR], Contexts::ANY, in_list_prefix, "Whether one of a list's items is what a text starts with."),
-    Function::new("is_privacy", &[Param::new("type", ParamKind::Str)], MESSAGES, is_privacy, "Whether the Privacy header names this type."),
-    Function::new("append_urihf", &[Param::new("prefix", ParamKind::Str), Param::new("suffix", ParamKind::Str)], TARGETS, append_urihf, "Adds a header line made of a text, the Request-URI that was received, and another text (`\\r\\n`)."),
+    Function::new(
+        "str_ifind",
+        &[TEXT, OTHER],
+        Contexts::ANY,
+        str_ifind,
+        "Whether a text contains another, letters in either case.",
+    ),
+    Function::new(
+        "in_list",
+        &[TEXT, LIST, SEPARATOR],
+        Contexts::ANY,
+        in_list,
+        "Whether a text is one of a list's items.",
+    ),
+    Function::new(
+        "in_list_prefix",
+        &[TEXT, LIST, SEPARATOR],
+        Contexts::ANY,
+        in_list_prefix,
+        "Whether one of a list's items is what a text starts with.",
+    ),
+    Function::new(
+        "is_privacy",
+        &[Param::new("type", ParamKind::Str)],
+        MESSAGES,
+        is_privacy,
+        "Whether the Privacy header names this type.",
+    ),
+    Function::new(
+        "append_urihf",
+        &[Param::new("prefix", ParamKind::Str), Param::new("suffix", ParamKind::Str)],
+        TARGETS,
+        append_urihf,
+        "Adds a header line made of a text, the Request-URI that was received, and another text (`\\r\\n`).",
+    ),
 ];
 
 /// Functions of Kamailio's `textops` that cannot be had, and why.
@@ -84,7 +243,9 @@ fn methods(text: &[u8]) -> Result<i64, &'static str> {
     for name in text.split(|&byte| byte == b'|') {
         let method = Method::of(name.trim_ascii());
         if method == Method::Other {
-            return Err("methods are written `INVITE|ACK`, in capitals; compare $rm with one that is not known");
+            return Err(
+                "methods are written `INVITE|ACK`, in capitals; compare $rm with one that is not known",
+            );
         }
         mask |= 1i64 << (method as u32);
     }
@@ -133,7 +294,9 @@ fn each_header<'m>(message: &Message<'m>, name: &[u8], which: i64, mut with: imp
 fn search_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     let Some(expression) = args.regex(1) else { return Outcome::False };
     let mut found = false;
-    each_header(&run.message(), args.str(0), args.int(2), |header| found |= expression.is_match(header.value));
+    each_header(&run.message(), args.str(0), args.int(2), |header| {
+        found |= expression.is_match(header.value);
+    });
     outcome(found)
 }
 
@@ -143,7 +306,8 @@ fn subst(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
         let mut text = core::mem::take(&mut run.scratch.text);
         let mut count = 0;
         for header in message.all_headers() {
-            let line = message.bytes().get(header.line.start as usize..header.line.end as usize).unwrap_or(&[]);
+            let line =
+                message.bytes().get(header.line.start as usize..header.line.end as usize).unwrap_or(&[]);
             let line_text = line.strip_suffix(b"\r\n").unwrap_or(line);
             text.clear();
             if made.apply(line_text, &mut text) > 0 && is_line(&text) {
@@ -398,6 +562,7 @@ fn in_list_prefix(_: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 
 fn is_privacy(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     let message = run.message();
-    let mut types = message.headers_named(b"Privacy").flat_map(|header| header.value.split(|&byte| byte == b';'));
+    let mut types =
+        message.headers_named(b"Privacy").flat_map(|header| header.value.split(|&byte| byte == b';'));
     outcome(types.any(|kind| kind.trim_ascii().eq_ignore_ascii_case(args.str(0))))
 }

@@ -4,7 +4,7 @@ use crate::core::{destination, is_request, outcome};
 use crate::run::{Context, Run};
 use crate::sl::{CODE, Mode, REASON, reply};
 use crate::table::{
-    Function, MESSAGES, Module, REQUESTS, TARGETS, harmless_parameter, int_parameter, refused_parameter,
+    Function, MESSAGES, Module, TARGETS, harmless_parameter, int_parameter, refused_parameter,
 };
 use crate::uri_parts::push_number;
 use route::{Args, Contexts, Outcome, Param, ParamKind, ParameterDecl, RouteKind};
@@ -23,19 +23,55 @@ const NO_BLOCKLIST: &str = "no list of unreachable destinations is kept.";
 const MATCHING: &str = "requests match by branch, sent-by and method, old clients by RFC 2543's rules.";
 
 static PARAMETERS: &[ParameterDecl] = &[
-    int_parameter("fr_timer", (1, 3_600_000), 30_000, "ms", "How long a branch waits for any response (timers B and F)."),
-    int_parameter("fr_inv_timer", (1, 86_400_000), 120_000, "ms", "How long a ringing INVITE waits for a final response (timer C). RFC 3261 section 16.6 item 11 asks for more than 180,000."),
+    int_parameter(
+        "fr_timer",
+        (1, 3_600_000),
+        32_000,
+        "ms",
+        "How long a branch waits for any response (timers B and F).",
+    ),
+    int_parameter(
+        "fr_inv_timer",
+        (1, 86_400_000),
+        185_000,
+        "ms",
+        "How long a ringing INVITE waits for a final response (timer C). RFC 3261 section 16.6 item 11 asks for more than 180,000.",
+    ),
     int_parameter("retr_timer1", (50, 60_000), 500, "ms", "The first interval between retransmissions (T1)."),
-    int_parameter("retr_timer2", (50, 60_000), 4_000, "ms", "The longest interval between retransmissions (T2)."),
-    int_parameter("wt_timer", (1, 3_600_000), 5_000, "ms", "How long a finished transaction absorbs what is still in the network (T4)."),
+    int_parameter(
+        "retr_timer2",
+        (50, 60_000),
+        4_000,
+        "ms",
+        "The longest interval between retransmissions (T2).",
+    ),
+    int_parameter(
+        "wt_timer",
+        (1, 3_600_000),
+        5_000,
+        "ms",
+        "How long a finished transaction absorbs what is still in the network (T4).",
+    ),
     int_parameter("auto_inv_100", (0, 1), 1, "", "Whether an INVITE is answered 100 when it is relayed."),
     harmless_parameter("auto_inv_100_reason", "the 100 says Trying."),
-    harmless_parameter("max_inv_lifetime", "a transaction ends by RFC 3261's timers: fr_inv_timer is what bounds it."),
-    harmless_parameter("max_noninv_lifetime", "a transaction ends by RFC 3261's timers: fr_timer is what bounds it."),
+    harmless_parameter(
+        "max_inv_lifetime",
+        "a transaction ends by RFC 3261's timers: fr_inv_timer is what bounds it.",
+    ),
+    harmless_parameter(
+        "max_noninv_lifetime",
+        "a transaction ends by RFC 3261's timers: fr_timer is what bounds it.",
+    ),
     harmless_parameter("noisy_ctimer", "a caller always hears of a timeout."),
-    harmless_parameter("restart_fr_on_each_reply", "a provisional response restarts timer C (RFC 3261 section 16.7 item 2)."),
+    harmless_parameter(
+        "restart_fr_on_each_reply",
+        "a provisional response restarts timer C (RFC 3261 section 16.7 item 2).",
+    ),
     harmless_parameter("unix_tx_timeout", "there is no command interface of that kind."),
-    harmless_parameter("aggregate_challenges", "challenges are always gathered (RFC 3261 section 16.7 item 7)."),
+    harmless_parameter(
+        "aggregate_challenges",
+        "challenges are always gathered (RFC 3261 section 16.7 item 7).",
+    ),
     harmless_parameter("reparse_invite", "a CANCEL and an ACK are made of the INVITE that was sent."),
     harmless_parameter("ac_extra_hdrs", "a CANCEL and an ACK carry what RFC 3261 says."),
     harmless_parameter("blst_503", NO_BLOCKLIST),
@@ -44,13 +80,19 @@ static PARAMETERS: &[ParameterDecl] = &[
     harmless_parameter("blst_503_max_timeout", NO_BLOCKLIST),
     harmless_parameter("blst_methods_add", NO_BLOCKLIST),
     harmless_parameter("blst_methods_lookup", NO_BLOCKLIST),
-    harmless_parameter("cancel_b_method", "a CANCEL waits for the branch's first response (RFC 3261 section 9.1)."),
+    harmless_parameter(
+        "cancel_b_method",
+        "a CANCEL waits for the branch's first response (RFC 3261 section 9.1).",
+    ),
     harmless_parameter("reparse_on_dns_failover", "each branch is written for itself."),
     harmless_parameter("ruri_matching", MATCHING),
     harmless_parameter("via1_matching", MATCHING),
     harmless_parameter("callid_matching", MATCHING),
     harmless_parameter("callid_cseq_matching", MATCHING),
-    harmless_parameter("pass_provisional_replies", "nothing is called for provisional responses but the reply routes."),
+    harmless_parameter(
+        "pass_provisional_replies",
+        "nothing is called for provisional responses but the reply routes.",
+    ),
     harmless_parameter("default_code", "a failure has the status that belongs to it."),
     harmless_parameter("default_reason", "a failure has the reason that belongs to it."),
     harmless_parameter("local_ack_mode", "no INVITE is originated here."),
@@ -59,7 +101,10 @@ static PARAMETERS: &[ParameterDecl] = &[
     harmless_parameter("e2e_cancel_reason", CANCEL_REASON),
     harmless_parameter("remap_503_500", "a 503 goes upstream as RFC 3261 section 16.7 item 6 says."),
     harmless_parameter("failure_exec_mode", "a failure route runs once, when all branches have failed."),
-    harmless_parameter("dns_reuse_rcv_socket", "a request leaves by the listener it came by where that can reach the next hop."),
+    harmless_parameter(
+        "dns_reuse_rcv_socket",
+        "a request leaves by the listener it came by where that can reach the next hop.",
+    ),
     harmless_parameter("event_callback", "routes are written in this language."),
     harmless_parameter("event_callback_lres_sent", "routes are written in this language."),
     harmless_parameter("relay_100", "a 100 is never forwarded (RFC 3261 section 16.7 item 2)."),
@@ -69,8 +114,14 @@ static PARAMETERS: &[ParameterDecl] = &[
     harmless_parameter("xavp_contact", "`t_load_contacts` is not there."),
     harmless_parameter("contacts_avp", "`t_load_contacts` is not there."),
     harmless_parameter("contact_flows_avp", "`t_load_contacts` is not there."),
-    harmless_parameter("failure_reply_mode", "replies of earlier branches do not win over later ones once a failure route has relayed again."),
-    refused_parameter("unmatched_cancel", "a CANCEL without INVITE is forwarded without state (RFC 3261 section 16.10); drop it in the route with t_check_trans()."),
+    harmless_parameter(
+        "failure_reply_mode",
+        "replies of earlier branches do not win over later ones once a failure route has relayed again.",
+    ),
+    refused_parameter(
+        "unmatched_cancel",
+        "a CANCEL without INVITE is forwarded without state (RFC 3261 section 16.10); drop it in the route with t_check_trans().",
+    ),
     refused_parameter("on_sl_reply", "write `onreply_route { }`: it runs for every response."),
     refused_parameter("fr_timer_avp", "the timer is the same for all transactions; set fr_timer."),
     refused_parameter("fr_inv_timer_avp", "the timer is the same for all transactions; set fr_inv_timer."),
@@ -85,22 +136,119 @@ const RELAY: &str = "Relays the request statefully to all its targets (RFC 3261 
 static FUNCTIONS: &[Function] = &[
     Function::new("t_relay", &[], TARGETS, t_relay, RELAY),
     Function::new("t_relay", &[HOST, PORT], TARGETS, t_relay_to, RELAY),
-    Function::new("t_relay_to_udp", &[HOST, PORT], TARGETS, t_relay_to_udp, "`t_relay` to HOST and PORT by UDP."),
-    Function::new("t_forward_nonack", &[HOST, PORT], TARGETS, t_forward_nonack, "`t_relay` to HOST and PORT for anything but an ACK."),
-    Function::new("t_forward_nonack_udp", &[HOST, PORT], TARGETS, t_forward_nonack, "`t_relay` to HOST and PORT by UDP for anything but an ACK."),
-    Function::new("t_relay_cancel", &[], Contexts::REQUEST, t_relay_cancel, "Cancels the INVITE that this CANCEL matches and ends the script; false if there is none."),
-    Function::new("t_newtran", &[], Contexts::REQUEST, t_newtran, "Makes a transaction of the request, so that what is answered later is answered with state. False if that is not possible."),
-    Function::new("t_reply", &[CODE, REASON], TARGETS, t_reply, "Replies CODE REASON in the transaction; false if there is none."),
-    Function::new("t_send_reply", &[CODE, REASON], TARGETS, t_send_reply, "Replies CODE REASON in the transaction, which it makes if there is none."),
-    Function::new("t_check_trans", &[], MESSAGES, t_check_trans, "Whether a CANCEL or an ACK belongs to an INVITE that is here, and a response to a transaction. Retransmissions never get here."),
-    Function::optional("t_lookup_cancel", &[Param::new("flags", ParamKind::Int)], 0, Contexts::REQUEST, t_lookup_cancel, "Whether a CANCEL matches an INVITE that is here."),
-    Function::new("t_lookup_request", &[], MESSAGES, t_lookup_request, "Whether the request has a transaction."),
-    Function::new("t_on_reply", &[Param::new("route", ParamKind::Route(RouteKind::Reply))], MESSAGES, t_on_reply, "Runs `onreply_route[ROUTE]` for the responses of this transaction; an empty name, none."),
-    Function::new("t_on_failure", &[Param::new("route", ParamKind::Route(RouteKind::Failure))], MESSAGES, t_on_failure, "Runs `failure_route[ROUTE]` when all branches of this transaction have failed; an empty name, none."),
-    Function::new("t_on_branch", &[Param::new("route", ParamKind::Route(RouteKind::Branch))], TARGETS, t_on_branch, "Runs `branch_route[ROUTE]` for each branch of this transaction before it is sent; an empty name, none."),
-    Function::new("t_is_set", &[Param::new("what", ParamKind::Encoded(armed))], MESSAGES, t_is_set, "Whether a `failure_route`, `onreply_route` or `branch_route` is armed."),
-    Function::new("t_check_status", &[Param::new("expression", ParamKind::Regex)], MESSAGES, t_check_status, "Whether the status matches: of the response in a reply route, of what goes upstream in a failure route, else of what was replied."),
-    Function::new("t_get_status_code", &[], MESSAGES, t_get_status_code, "The status as return code, -1 if there is none."),
+    Function::new(
+        "t_relay_to_udp",
+        &[HOST, PORT],
+        TARGETS,
+        t_relay_to_udp,
+        "`t_relay` to HOST and PORT by UDP.",
+    ),
+    Function::new(
+        "t_forward_nonack",
+        &[HOST, PORT],
+        TARGETS,
+        t_forward_nonack,
+        "`t_relay` to HOST and PORT for anything but an ACK.",
+    ),
+    Function::new(
+        "t_forward_nonack_udp",
+        &[HOST, PORT],
+        TARGETS,
+        t_forward_nonack,
+        "`t_relay` to HOST and PORT by UDP for anything but an ACK.",
+    ),
+    Function::new(
+        "t_relay_cancel",
+        &[],
+        Contexts::REQUEST,
+        t_relay_cancel,
+        "Cancels the INVITE that this CANCEL matches and ends the script; false if there is none.",
+    ),
+    Function::new(
+        "t_newtran",
+        &[],
+        Contexts::REQUEST,
+        t_newtran,
+        "Makes a transaction of the request, so that what is answered later is answered with state. False if that is not possible.",
+    ),
+    Function::new(
+        "t_reply",
+        &[CODE, REASON],
+        TARGETS,
+        t_reply,
+        "Replies CODE REASON in the transaction; false if there is none.",
+    ),
+    Function::new(
+        "t_send_reply",
+        &[CODE, REASON],
+        TARGETS,
+        t_send_reply,
+        "Replies CODE REASON in the transaction, which it makes if there is none.",
+    ),
+    Function::new(
+        "t_check_trans",
+        &[],
+        MESSAGES,
+        t_check_trans,
+        "Whether a CANCEL or an ACK belongs to an INVITE that is here, and a response to a transaction. Retransmissions never get here.",
+    ),
+    Function::optional(
+        "t_lookup_cancel",
+        &[Param::new("flags", ParamKind::Int)],
+        0,
+        Contexts::REQUEST,
+        t_lookup_cancel,
+        "Whether a CANCEL matches an INVITE that is here.",
+    ),
+    Function::new(
+        "t_lookup_request",
+        &[],
+        MESSAGES,
+        t_lookup_request,
+        "Whether the request has a transaction.",
+    ),
+    Function::new(
+        "t_on_reply",
+        &[Param::new("route", ParamKind::Route(RouteKind::Reply))],
+        MESSAGES,
+        t_on_reply,
+        "Runs `onreply_route[ROUTE]` for the responses of this transaction; an empty name, none.",
+    ),
+    Function::new(
+        "t_on_failure",
+        &[Param::new("route", ParamKind::Route(RouteKind::Failure))],
+        MESSAGES,
+        t_on_failure,
+        "Runs `failure_route[ROUTE]` when all branches of this transaction have failed; an empty name, none.",
+    ),
+    Function::new(
+        "t_on_branch",
+        &[Param::new("route", ParamKind::Route(RouteKind::Branch))],
+        TARGETS,
+        t_on_branch,
+        "Runs `branch_route[ROUTE]` for each branch of this transaction before it is sent; an empty name, none.",
+    ),
+    Function::new(
+        "t_is_set",
+        &[Param::new("what", ParamKind::Encoded(armed))],
+        MESSAGES,
+        t_is_set,
+        "Whether a `failure_route`, `onreply_route` or `branch_route` is armed.",
+    ),
+    Function::new(
+        "t_check_status",
+        &[Param::new("expression", ParamKind::Regex)],
+        MESSAGES,
+        t_check_status,
+        "Whether the status matches: of the response in a reply route, of what goes upstream in a failure route, else of what was replied.",
+    ),
+    Function::new(
+        "t_get_status_code",
+        &[],
+        MESSAGES,
+        t_get_status_code,
+        "The status as return code, -1 if there is none.",
+    ),
 ];
 
 /// Functions of Kamailio's `tm` that cannot be had, and why.
@@ -108,7 +256,10 @@ pub(crate) static ABSENT: &[(&str, &str)] = &[
     ("t_set_fr", "the timers are the same for all transactions: set tm's fr_timer and fr_inv_timer"),
     ("t_reset_fr", "the timers are the same for all transactions: set tm's fr_timer and fr_inv_timer"),
     ("t_set_retr", "the timers are the same for all transactions: set tm's retr_timer1 and retr_timer2"),
-    ("t_set_max_lifetime", "the timers are the same for all transactions: set tm's fr_timer and fr_inv_timer"),
+    (
+        "t_set_max_lifetime",
+        "the timers are the same for all transactions: set tm's fr_timer and fr_inv_timer",
+    ),
     ("t_release", "transactions end by themselves: leave the call out"),
     ("t_retransmit_reply", "retransmissions are answered by themselves: leave the call out"),
     ("t_branch_timeout", "which branch failed how is not kept: test t_check_status(\"408\")"),
@@ -120,8 +271,8 @@ pub(crate) static ABSENT: &[(&str, &str)] = &[
     ("t_relay_to_tcp", "TCP is not there yet"),
     ("t_relay_to_tls", "TLS is not there yet"),
     ("t_relay_to_sctp", "SCTP is not there"),
-    ("t_load_contacts", "targets of one preference are tried together, lower ones by a failure route"),
-    ("t_next_contacts", "targets of one preference are tried together, lower ones by a failure route"),
+    ("t_load_contacts", "targets of one preference are tried together, lower ones afterwards"),
+    ("t_next_contacts", "targets of one preference are tried together, lower ones afterwards"),
     ("t_suspend", "the script waits by itself where a function needs an answer from outside"),
     ("t_continue", "the script waits by itself where a function needs an answer from outside"),
     ("force_rport", "responses go to the source port where the request asks for it by `rport` (RFC 3581)"),
@@ -181,7 +332,8 @@ fn t_newtran(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
 
 fn t_reply(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     if !run.request().is_some_and(|cx| cx.has_transaction()) {
-        return run.fail("t_reply: there is no transaction; call t_newtran() before, or send_reply() instead");
+        return run
+            .fail("t_reply: there is no transaction; call t_newtran() before, or send_reply() instead");
     }
     outcome(reply(run, args.int(0), args.str(1), Mode::Any))
 }

@@ -24,7 +24,8 @@ pub(crate) static MODULE: Module = Module {
 
 const TEXT: Param = Param::new("text", ParamKind::Format);
 const LEVEL: Param = Param::new("level", ParamKind::Encoded(level));
-const XLOG: &str = "Writes a line with variables to the log, as an error or at LEVEL (`L_INFO`, `L_DBG`, ...).";
+const XLOG: &str =
+    "Writes a line with variables to the log, as an error or at LEVEL (`L_INFO`, `L_DBG`, ...).";
 
 static FUNCTIONS: &[Function] = &[
     Function::new("xlog", &[TEXT], Contexts::ANY, xlog, XLOG),

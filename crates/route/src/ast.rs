@@ -1,7 +1,6 @@
 //! The syntax tree: what was written, with the place of every part.
 
 use crate::catalogue::RouteKind;
-use crate::code::Network;
 use crate::diagnostic::Span;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -71,14 +70,27 @@ pub(crate) struct Statement {
 pub(crate) enum StatementKind {
     Block(Block),
     /// `if`, its `else if`s, and the `else`.
-    If { arms: Vec<(Expr, Block)>, otherwise: Option<Block> },
-    While { condition: Expr, body: Block },
-    Switch { subject: Expr, cases: Vec<Case> },
+    If {
+        arms: Vec<(Expr, Block)>,
+        otherwise: Option<Block>,
+    },
+    While {
+        condition: Expr,
+        body: Block,
+    },
+    Switch {
+        subject: Expr,
+        cases: Vec<Case>,
+    },
     Break,
     Return(Option<Expr>),
     Exit,
     Drop,
-    Assign { target: Box<Variable>, operator: Option<Binary>, value: Expr },
+    Assign {
+        target: Box<Variable>,
+        operator: Option<Binary>,
+        value: Expr,
+    },
     /// A call.
     Call(Expr),
 }
@@ -117,14 +129,16 @@ pub(crate) struct Expr {
 pub(crate) enum ExprKind {
     Int(i64),
     Str(Vec<u8>),
-    /// A bare word in an argument list: `udp:host`, `MYROUTE`.
+    /// A bare word, an address or a socket: `INVITE`, `10.0.0.0/8`, `udp:host`.
     Word(String),
     Variable(Box<Variable>),
     Keyword(&'static Keyword),
     Myself,
-    Network(Network),
     /// A call of a function.
-    Call { name: Name, args: Vec<Expr> },
+    Call {
+        name: Name,
+        args: Vec<Expr>,
+    },
     /// `route(NAME)`.
     Route(Box<Expr>),
     Unary(Unary, Box<Expr>),

@@ -51,7 +51,7 @@ impl RouteKind {
 
 /// A set of route kinds: where something may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Contexts(u8);
+pub struct Contexts(pub(crate) u8);
 
 impl Contexts {
     /// Request routes.

@@ -52,9 +52,9 @@ pub(crate) enum TokenKind {
 
 /// Signs, the longest first.
 const SIGNS: &[&str] = &[
-    "<<=", ">>=", "==", "!=", "<=", ">=", "=~", "!~", "&&", "||", "<<", ">>", "+=", "-=", "*=", "/=", "%=", "|=",
-    "&=", "^=", "=>", "{", "}", "(", ")", "[", "]", ";", ",", ":", "=", "<", ">", "!", "+", "-", "*", "/", "%", ".",
-    "&", "|", "^", "~", "?",
+    "<<=", ">>=", "==", "!=", "<=", ">=", "=~", "!~", "&&", "||", "<<", ">>", "+=", "-=", "*=", "/=", "%=",
+    "|=", "&=", "^=", "=>", "{", "}", "(", ")", "[", "]", ";", ",", ":", "=", "<", ">", "!", "+", "-", "*",
+    "/", "%", ".", "&", "|", "^", "~", "?",
 ];
 
 /// Reads one file.
@@ -168,8 +168,12 @@ impl<'a> Lexer<'a> {
         self.move_to(from + 1);
         let what = self.text.get(from..self.at).unwrap_or_default().to_string();
         findings.push(
-            Diagnostic::error("unknown-character", alloc::format!("`{}` means nothing here", what.escape_debug()), self.span(from))
-                .label("not part of the language"),
+            Diagnostic::error(
+                "unknown-character",
+                alloc::format!("`{}` means nothing here", what.escape_debug()),
+                self.span(from),
+            )
+            .label("not part of the language"),
         );
     }
 
@@ -340,9 +344,13 @@ impl<'a> Lexer<'a> {
                     self.at += 1;
                 }
                 findings.push(
-                    Diagnostic::error("open-variable", "this pseudo-variable is not complete", self.span(from))
-                        .label("a name or a `)` is missing")
-                        .help("write `$name`, `$name(inner)` or `$(name{transformation})`"),
+                    Diagnostic::error(
+                        "open-variable",
+                        "this pseudo-variable is not complete",
+                        self.span(from),
+                    )
+                    .label("a name or a `)` is missing")
+                    .help("write `$name`, `$name(inner)` or `$(name{transformation})`"),
                 );
                 let line = self.rest().split(['\n', ';']).next().unwrap_or_default().len();
                 self.at += line;
@@ -456,10 +464,7 @@ mod tests {
     #[test]
     fn strings_resolve_their_escapes() {
         let (tokens, _) = kinds(r#""a\r\n\"\\\+\x41\102" 'b\n'"#);
-        assert_eq!(
-            tokens,
-            [TokenKind::Str((*b"a\r\n\"\\\\+AB").into()), TokenKind::Str((*b"b\\n").into())]
-        );
+        assert_eq!(tokens, [TokenKind::Str((*b"a\r\n\"\\\\+AB").into()), TokenKind::Str((*b"b\\n").into())]);
     }
 
     #[test]
@@ -468,7 +473,9 @@ mod tests {
         assert!(findings.is_empty());
         let texts: Vec<String> = tokens
             .iter()
-            .filter_map(|kind| if let TokenKind::Variable(text) = kind { Some(text.to_string()) } else { None })
+            .filter_map(
+                |kind| if let TokenKind::Variable(text) = kind { Some(text.to_string()) } else { None },
+            )
             .collect();
         assert_eq!(texts, ["$ru", "$(ru{uri.user})", "$hdr(X-Y)", "$(hdr(Via)[-1])", "$var(a)"]);
     }

@@ -16,30 +16,37 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod ast;
 mod avp;
 mod catalogue;
+mod check;
 mod code;
+mod compile;
 mod diagnostic;
+mod lexer;
 pub mod limits;
 mod machine;
+mod parser;
+mod preprocess;
 mod reference;
 mod regex;
+mod substitution;
 mod transform;
 mod value;
 
 pub use avp::{Avps, AvpsFull};
 pub use catalogue::{
-    CORE, Catalogue, Class, Contexts, DefaultValue, Encoder, FunctionDecl, FunctionId, InnerRule, ModuleId, Param,
-    ParamKind, ParameterDecl, ParameterId, RouteKind, SettingDecl, SettingId, Thing, ValueKind, VariableDecl,
-    VariableId,
+    CORE, Catalogue, Class, Contexts, DefaultValue, Encoder, FunctionDecl, FunctionId, InnerRule, ModuleId,
+    Param, ParamKind, ParameterDecl, ParameterId, RouteKind, SettingDecl, SettingId, Thing, ValueKind,
+    VariableDecl, VariableId,
 };
-pub use code::{
-    Constant, Global, ModParam, Name, NameId, Network, Program, Route, RouteId, Setting, Socket,
-};
+pub use check::{Loaded, Rejected, load};
+pub use code::{Constant, Global, ModParam, Name, NameId, Network, Program, Route, RouteId, Setting, Socket};
 pub use diagnostic::{Colour, Diagnostic, Position, Severity, Source, Sources, Span, render};
 pub use machine::{
-    Args, Frame, Host, Index, Inner, Machine, Outcome, RunError, RunErrorKind, Sink, Step, Subject, Subscript,
-    Verdict,
+    Args, Frame, Host, Index, Inner, Machine, Outcome, RunError, RunErrorKind, Sink, Step, Subject,
+    Subscript, Verdict,
 };
+pub use preprocess::{FileLoader, LoadError, NoFiles};
 pub use regex::{Case, Regex};
 pub use value::{Decimal, ValueRef, parse_int};

@@ -54,7 +54,8 @@ fn settings(catalogue: &Catalogue, out: &mut String) {
     for decl in &catalogue.settings {
         let doc = with_class(decl.doc, decl.class);
         let unit = unit_of(decl.unit, decl.range);
-        let _ = writeln!(out, "| `{}` | {} | {} | {unit} | {doc} |", decl.name, decl.kind.name(), decl.default);
+        let _ =
+            writeln!(out, "| `{}` | {} | {} | {unit} | {doc} |", decl.name, decl.kind.name(), decl.default);
     }
 }
 
@@ -64,7 +65,8 @@ fn functions(catalogue: &Catalogue, module: ModuleId, out: &mut String) {
         out.push_str("\n### Functions\n");
     }
     for (_, decl) in mine {
-        let _ = write!(out, "\n#### `{}`\n\n{}\n\nIn: {}.\n", signature(decl), decl.doc.trim(), decl.contexts);
+        let _ =
+            write!(out, "\n#### `{}`\n\n{}\n\nIn: {}.\n", signature(decl), decl.doc.trim(), decl.contexts);
     }
 }
 
@@ -94,7 +96,8 @@ fn parameters(catalogue: &Catalogue, module: ModuleId, out: &mut String) {
     for (_, decl) in mine {
         let doc = with_class(decl.doc, decl.class);
         let unit = unit_of(decl.unit, decl.range);
-        let _ = writeln!(out, "| `{}` | {} | {} | {unit} | {doc} |", decl.name, decl.kind.name(), decl.default);
+        let _ =
+            writeln!(out, "| `{}` | {} | {} | {unit} | {doc} |", decl.name, decl.kind.name(), decl.default);
     }
 }
 
@@ -105,7 +108,11 @@ fn variables(catalogue: &Catalogue, module: ModuleId, out: &mut String) {
     }
     for (_, decl) in mine {
         let written = if decl.writable { "yes" } else { "no" };
-        let place = if decl.contexts == Contexts::ANY { String::from("any route") } else { alloc::format!("{}", decl.contexts) };
+        let place = if decl.contexts == Contexts::ANY {
+            String::from("any route")
+        } else {
+            alloc::format!("{}", decl.contexts)
+        };
         let _ = writeln!(out, "| `{}` | {} | {written} | {place} |", usage(decl), cell(decl.doc));
     }
 }
@@ -117,5 +124,9 @@ fn usage(decl: &VariableDecl) -> String {
         InnerRule::Required => "(name)".into(),
         InnerRule::OneOf(words) => alloc::format!("({})", words.join("\\|")),
     };
-    if decl.indexed { alloc::format!("$({}{inner}[n])", decl.name) } else { alloc::format!("${}{inner}", decl.name) }
+    if decl.indexed {
+        alloc::format!("$({}{inner}[n])", decl.name)
+    } else {
+        alloc::format!("${}{inner}", decl.name)
+    }
 }

@@ -298,9 +298,13 @@ mod tests {
 
     #[test]
     fn what_posix_does_not_know_is_refused_with_a_hint() {
-        for (text, hint) in
-            [("\\d+", "[0-9]"), ("(a", "unclosed"), ("[a", "never closed"), ("(a)\\1", "back-ref"), ("a\\", "backslash")]
-        {
+        for (text, hint) in [
+            ("\\d+", "[0-9]"),
+            ("(a", "unclosed"),
+            ("[a", "never closed"),
+            ("(a)\\1", "back-ref"),
+            ("a\\", "backslash"),
+        ] {
             let error = Regex::new(text.as_bytes(), Case::Insensitive).unwrap_err();
             assert!(error.contains(hint), "{text}: {error}");
         }

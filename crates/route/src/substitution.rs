@@ -39,7 +39,9 @@ pub(crate) fn prepare(text: &[u8]) -> Result<Substitution, String> {
         match flag {
             b'g' => all = true,
             b'i' => case = Case::Insensitive,
-            _ => return Err(alloc::format!("`{}` is not a flag: there are `g` and `i`", flag.escape_ascii())),
+            _ => {
+                return Err(alloc::format!("`{}` is not a flag: there are `g` and `i`", flag.escape_ascii()));
+            }
         }
     }
     let regex = Regex::with_groups(&pattern, case)?;

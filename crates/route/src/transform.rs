@@ -72,7 +72,13 @@ const fn entry(name: &'static str, min: u8, max: u8, kind: Kind, doc: &'static s
 pub(crate) static TRANSFORMS: &[Transform] = &[
     entry("s.len", 0, 0, Kind::Len, "length in bytes"),
     entry("s.int", 0, 0, Kind::Int, "the string as an integer"),
-    entry("s.substr", 2, 2, Kind::Substr, "from an offset (negative: from the end), this many bytes (0: all)"),
+    entry(
+        "s.substr",
+        2,
+        2,
+        Kind::Substr,
+        "from an offset (negative: from the end), this many bytes (0: all)",
+    ),
     entry("s.select", 2, 2, Kind::Select, "the n-th field (negative: from the end) between separators"),
     entry("s.tolower", 0, 0, Kind::Lower, "ASCII letters in lower case"),
     entry("s.toupper", 0, 0, Kind::Upper, "ASCII letters in upper case"),
@@ -142,7 +148,9 @@ pub(crate) fn apply(id: TransformId, value: ValueRef<'_>, args: &[ValueRef<'_>],
         }
         Kind::Prefixes => prefixes(text, first.to_int(), out),
         Kind::Count => {
-            let count = bytes_of(&first).first().map_or(0, |wanted| text.iter().filter(|byte| *byte == wanted).count());
+            let count = bytes_of(&first)
+                .first()
+                .map_or(0, |wanted| text.iter().filter(|byte| *byte == wanted).count());
             out.int(i64::try_from(count).unwrap_or(i64::MAX));
         }
         Kind::Uri(part) => uri_part(text, part, out),
@@ -281,7 +289,9 @@ fn split_uri(text: &[u8]) -> UriParts<'_> {
     let (rest, headers) = split_once(rest, b'?');
     let (place, params) = split_once(rest, b';');
     let port_at = match place.iter().position(|byte| *byte == b']') {
-        Some(end) => place.get(end..).and_then(|tail| tail.iter().position(|b| *b == b':')).map(|at| at + end),
+        Some(end) => {
+            place.get(end..).and_then(|tail| tail.iter().position(|b| *b == b':')).map(|at| at + end)
+        }
         None => place.iter().position(|byte| *byte == b':'),
     };
     let (host, port) = match port_at {

@@ -124,7 +124,9 @@ impl Edits {
 
     /// Replaces the Request-URI; the last one wins. Does nothing to a response.
     pub fn set_request_uri(&mut self, m: &Message<'_>, uri: &[u8]) {
-        self.replace_span(m.request_uri_span().range(), uri);
+        if m.is_request() {
+            self.replace_span(m.request_uri_span().range(), uri);
+        }
     }
 
     /// Puts a Via line before all others; `value` appends its value. The latest comes first (RFC 3261 §16.6 item 8).

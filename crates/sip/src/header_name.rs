@@ -235,7 +235,7 @@ pub(crate) fn read(bytes: &[u8], start: usize, end: usize) -> Option<NameAt> {
     while len > 0 && matches!(bytes.get(start + len - 1), Some(b' ' | b'\t')) {
         len -= 1;
     }
-    if len == 0 {
+    if len == 0 || len > usize::from(u16::MAX) {
         return None;
     }
     let name = if len > KNOWN_MAX { HeaderName::Other } else { classify_words(words, len) };

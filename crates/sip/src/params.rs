@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_range_of_garbage_never_loops() {
         for b in 0..=255u8 {
-            assert!(Params::new(&[b';', b, b';', b, b'=']).count() <= 3);
+            assert!(Params::new(&[b';', b, b';', b, b'=']).count() <= 5);
         }
     }
 }

@@ -69,7 +69,7 @@ fn read_request(
         && middle.len() == uri.len() + 2
         && matches!(middle, [b' ', .., b' '])
         && !uri.is_empty()
-        && token::is_uri_text(uri);
+        && memchr::memchr2(b' ', b'\t', uri).is_none();
     let leading = line.iter().take_while(|b| token::is_lws(**b)).count();
     let uri_at = start + leading + method_end + middle.iter().take_while(|b| token::is_lws(**b)).count();
     let start_line = StartLine {

@@ -53,12 +53,6 @@ fn is(b: u8, class: u8) -> bool {
     CLASS[usize::from(b)] & class != 0
 }
 
-/// True if `b` may stand in a `token`.
-#[inline]
-pub(crate) fn is_token_byte(b: u8) -> bool {
-    is(b, TOKEN)
-}
-
 /// True if `bytes` is a `token`: one or more of its bytes.
 #[inline]
 pub(crate) fn is_token(bytes: &[u8]) -> bool {

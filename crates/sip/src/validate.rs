@@ -94,7 +94,12 @@ fn request_uri(text: &[u8]) -> Result<(), Reject> {
 
 /// Via, From, To, Call-ID: what a transaction and a dialog are known by.
 fn identity(message: &Message<'_>) -> Result<(), Reject> {
-    message.via_top().map_err(reject)?;
+    let top = message.via_top().map_err(reject)?;
+    let joined = message.index.first_line(HeaderName::Via).is_some_and(|line| line.value_end != top.span.end);
+    if joined {
+        // What is taken from a line must leave a line that the next hop can read.
+        message.vias().try_for_each(|via| via.map(|_| ())).map_err(reject)?;
+    }
     message.from().map_err(reject)?;
     message.to().map_err(reject)?;
     message.call_id().map_err(reject)?;

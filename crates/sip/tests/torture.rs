@@ -198,10 +198,10 @@ fn answer(file: &str, request: &Message<'_>, status: u16, well_formed: bool) {
         return;
     }
     assert_eq!(validated(&response), Ok(()), "{file}: {}", String::from_utf8_lossy(&out));
-    assert_eq!(response.from().unwrap().uri, request.from().unwrap().uri, "{file}");
+    assert_eq!(response.from().map(|from| from.uri), request.from().map(|from| from.uri), "{file}");
     assert_eq!(response.from_tag(), request.from_tag(), "{file}");
-    assert_eq!(response.to().unwrap().uri, request.to().unwrap().uri, "{file}");
-    assert_eq!(response.call_id().unwrap(), request.call_id().unwrap(), "{file}");
+    assert_eq!(response.to().map(|to| to.uri), request.to().map(|to| to.uri), "{file}");
+    assert_eq!(response.call_id(), request.call_id(), "{file}");
     assert_eq!(cseq(&response).number, cseq(request).number, "{file}");
     assert_eq!(cseq(&response).method_bytes, cseq(request).method_bytes, "{file}");
     if status != 100 {
@@ -261,36 +261,38 @@ fn forward(file: &str, request: &Message<'_>) {
     assert_eq!(forwarded.body(), request.body(), "{file}");
 }
 
+/// Bytes that mean something somewhere: put in the place of each byte of each message.
+const MEANINGFUL: [u8; 12] = *b"\0\r\n ,;\"<:=%\xff";
+
 #[test]
-fn no_prefix_of_a_message_panics() {
+fn what_is_accepted_of_a_cut_message_is_answered_and_forwarded() {
     for row in manifest() {
         let bytes = bytes_of(&row.file);
         for end in 0..bytes.len() {
-            look_at_everything(&bytes[..end]);
+            look_at_everything(&format!("{}, first {end} bytes", row.file), &bytes[..end]);
         }
     }
 }
 
 #[test]
-fn no_changed_byte_panics() {
+fn what_is_accepted_of_a_changed_message_is_answered_and_forwarded() {
     for row in manifest() {
         let mut bytes = bytes_of(&row.file);
         for at in 0..bytes.len() {
             let original = bytes[at];
-            for byte in *b"\0\r\n ,;\"<:\xff" {
+            for byte in MEANINGFUL {
                 bytes[at] = byte;
-                look_at_everything(&bytes);
+                look_at_everything(&format!("{}, byte {at} is {byte:#x}", row.file), &bytes);
             }
             bytes[at] = original;
         }
     }
 }
 
-/// Reads all there is to read, answers a request and writes it again; only that nothing panics matters.
-fn look_at_everything(bytes: &[u8]) {
+/// Nothing panics whatever is read; what parses is answered; what validates keeps its meaning when forwarded.
+fn look_at_everything(name: &str, bytes: &[u8]) {
     let mut index = Index::new();
     let Ok(message) = Message::parse(bytes, &mut index) else { return };
-    let _ = validated(&message);
     let _ = (message.from().map(|from| from.uri()), message.to().map(|to| to.uri()), message.call_id());
     let _ = (message.cseq(), message.max_forwards(), message.expires(), message.content_length());
     for via in message.vias().flatten() {
@@ -302,18 +304,15 @@ fn look_at_everything(bytes: &[u8]) {
     for route in message.routes().chain(message.record_routes()).chain(message.paths()).flatten() {
         let _ = (route.uri(), route.params.count());
     }
-    if message.is_request() {
-        let _ = Uri::parse(message.request_uri());
-        let mut out = Vec::new();
-        write_response(
-            &message,
-            &ResponseSpec { status: 400, reason: b"Bad", ..ResponseSpec::default() },
-            &mut out,
-        );
-        let mut edits = Edits::default();
-        edits.push_via(&message, |value| value.extend_from_slice(b"SIP/2.0/UDP h;branch=z9hG4bK1"));
-        edits.set_max_forwards(&message, 1);
-        edits.pop_route(&message);
-        edits.write(&message, &mut out);
+    let verdict = validated(&message);
+    if !message.is_request() {
+        return;
+    }
+    let _ = Uri::parse(message.request_uri());
+    // Only the topmost Via and Route need be sound for a message to pass; the others are compared when they are.
+    let comparable = message.vias().all(|via| via.is_ok()) && message.routes().all(|route| route.is_ok());
+    answer(name, &message, 200, verdict.is_ok() && comparable);
+    if verdict.is_ok() && comparable {
+        forward(name, &message);
     }
 }

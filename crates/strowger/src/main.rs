@@ -1,2 +1,113 @@
-//! .
-fn main() {}
+//! `strowger`: a SIP server.
+//!
+//! This crate puts the others together and decides nothing about SIP: command line, configuration file, listeners,
+//! threads, signals.
+
+#![deny(unsafe_code)]
+
+mod cli;
+mod configuration;
+mod log;
+mod server;
+mod shard;
+mod signals;
+mod striped;
+mod totals;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+use crate::cli::{Cli, Command, Run};
+use crate::configuration::LoadError;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Exit code of a configuration that does not check.
+const DOES_NOT_CHECK: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match cli.command {
+        None => run(&cli.run),
+        Some(Command::Run(options)) => run(&options),
+        Some(Command::Check { file, defines }) => check(&file, &defines),
+        Some(Command::Init { file }) => init(&file),
+        Some(Command::Reference) => {
+            print!("{}", modules::catalogue().reference_markdown());
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+/// Help and version as they are; an error in one line that says where help is.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // A reader who closed the pipe has seen enough.
+        let _ = error.print();
+        return ExitCode::SUCCESS;
+    }
+    let text = error.to_string();
+    let first = text.lines().next().unwrap_or_default();
+    eprintln!("strowger: {}; see strowger --help", first.trim_start_matches("error: "));
+    ExitCode::FAILURE
+}
+
+fn run(options: &Run) -> ExitCode {
+    let loaded = match configuration::load(options.file().map(AsRef::as_ref), &options.defines) {
+        Ok(loaded) => loaded,
+        Err(error) => return refused(&error),
+    };
+    match server::run(options, loaded) {
+        Ok(code) => code,
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn check(file: &Path, defines: &[String]) -> ExitCode {
+    match configuration::load(Some(file), defines) {
+        Ok(loaded) => {
+            eprint!("{}", loaded.notes());
+            println!("{}: no errors", loaded.name);
+            ExitCode::SUCCESS
+        }
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &LoadError) -> ExitCode {
+    match error {
+        LoadError::Unreadable(line) => fail(line),
+        LoadError::Wrong(diagnostics) => {
+            eprint!("{diagnostics}");
+            ExitCode::from(DOES_NOT_CHECK)
+        }
+    }
+}
+
+fn init(file: &Path) -> ExitCode {
+    use std::io::Write as _;
+    let write = || std::fs::File::create_new(file)?.write_all(configuration::BUILT_IN.as_bytes());
+    let name = file.display();
+    match write() {
+        Ok(()) => {
+            println!("{name} written; `strowger check {name}` checks it, `strowger run {name}` runs it");
+            ExitCode::SUCCESS
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            fail(&format!("{name} exists already; give another name: strowger init FILE"))
+        }
+        Err(error) => fail(&format!("cannot write {name}: {error}")),
+    }
+}
+
+fn fail(line: &str) -> ExitCode {
+    eprintln!("strowger: {line}");
+    ExitCode::FAILURE
+}

@@ -28,12 +28,16 @@ impl Watch {
         self.signals.handle()
     }
 
-    /// Passes orders to the shards until the handle is closed.
-    pub(crate) fn obey(mut self, control: &Arc<Control>, posts: &[Post]) {
+    /// Passes orders to the shards until the handle is closed; `reported` is called when all have been asked to report.
+    pub(crate) fn obey(mut self, control: &Arc<Control>, posts: &[Post], reported: impl Fn(u64)) {
         let mut draining = false;
         for signal in self.signals.forever() {
             match signal {
-                SIGUSR1 => control.report(),
+                SIGUSR1 => {
+                    control.report();
+                    posts.iter().for_each(Post::wake);
+                    reported(control.reports());
+                }
                 SIGHUP => tracing::info!("SIGHUP: nothing to do; restart the server to read its configuration again"),
                 _ if draining => {
                     tracing::info!("stopping at once");

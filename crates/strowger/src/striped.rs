@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use location::{Binding, Limits, Location, Policy, Refusal, Register, Registered, Seeds, Table, stripe_of};
 use sip::Instant;
@@ -13,9 +13,12 @@ use sip::Instant;
 /// Stripes of the table. Many more than shards, so that two rarely want the same.
 const STRIPES: usize = 256;
 
-/// The shared location service.
-pub(crate) struct Striped {
-    stripes: Box<[Mutex<Table>]>,
+/// The shared location service; clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Striped(Arc<Stripes>);
+
+struct Stripes {
+    tables: Box<[Mutex<Table>]>,
     seeds: Seeds,
     /// The stripe at which the next [`Location::expire`] begins.
     next: AtomicUsize,
@@ -24,21 +27,17 @@ pub(crate) struct Striped {
 impl Striped {
     /// An empty one; `limits` are for all stripes together.
     pub(crate) fn new(limits: &Limits, seeds: Seeds) -> Striped {
-        let share = Limits {
-            bindings_max: limits.bindings_max.div_ceil(STRIPES),
-            bytes_max: limits.bytes_max.div_ceil(STRIPES),
-            ..*limits
-        };
-        let stripes = (0..STRIPES).map(|_| Mutex::new(Table::new(share, seeds))).collect();
-        Striped { stripes, seeds, next: AtomicUsize::new(0) }
+        let share = limits.per_stripe(STRIPES);
+        let tables = (0..STRIPES).map(|_| Mutex::new(Table::new(share, seeds))).collect();
+        Striped(Arc::new(Stripes { tables, seeds, next: AtomicUsize::new(0) }))
     }
 
     fn stripe(&self, aor: &[u8]) -> MutexGuard<'_, Table> {
-        lock(&self.stripes[stripe_of(aor, STRIPES, &self.seeds)])
+        lock(&self.0.tables[stripe_of(aor, STRIPES, &self.0.seeds)])
     }
 
     fn sum(&self, count: impl Fn(&Table) -> usize) -> usize {
-        self.stripes.iter().map(|s| count(&lock(s))).sum()
+        self.0.tables.iter().map(|s| count(&lock(s))).sum()
     }
 }
 
@@ -79,12 +78,12 @@ impl Location for Striped {
 
     /// `budget` is shared by all stripes; the next call goes on where this one ended.
     fn expire(&self, now: Instant, budget: usize) -> usize {
-        let first = self.next.load(Ordering::Relaxed);
+        let first = self.0.next.load(Ordering::Relaxed);
         let mut removed = 0;
         for i in (first..first + STRIPES).map(|i| i % STRIPES) {
-            removed += lock(&self.stripes[i]).expire(now, budget - removed);
+            removed += lock(&self.0.tables[i]).expire(now, budget - removed);
             if removed >= budget {
-                self.next.store(i, Ordering::Relaxed);
+                self.0.next.store(i, Ordering::Relaxed);
                 break;
             }
         }
@@ -92,7 +91,7 @@ impl Location for Striped {
     }
 
     fn next_expiry(&self) -> Option<Instant> {
-        self.stripes.iter().filter_map(|s| lock(s).next_expiry()).min()
+        self.0.tables.iter().filter_map(|s| lock(s).next_expiry()).min()
     }
 
     fn len(&self) -> usize {
@@ -101,5 +100,53 @@ impl Location for Striped {
 
     fn aors(&self) -> usize {
         self.sum(Table::aors)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use location::Update;
+
+    const HOUR_SECS: u32 = 3_600;
+
+    fn bind(striped: &Striped, aor: &str, now: Instant) {
+        let update = Update { expires: Some(HOUR_SECS), ..Update::new(b"sip:phone@192.0.2.1", b"c", 1) };
+        striped
+            .register(now, aor.as_bytes(), &Register::Bind(&[update]), &Policy::default(), &mut |_| {})
+            .unwrap();
+    }
+
+    #[test]
+    fn stripes_make_one_table() {
+        let striped = Striped::new(&Limits::default(), Seeds([1, 2, 3, 4]));
+        for i in 0..1_000 {
+            bind(&striped.clone(), &format!("sip:user{i}@example.com"), Instant::ZERO);
+        }
+        assert_eq!((striped.len(), striped.aors()), (1_000, 1_000));
+        let mut seen = 0;
+        let visited = striped.lookup(Instant::ZERO, b"sip:user7@example.com", &mut |_| {
+            seen += 1;
+            ControlFlow::Continue(())
+        });
+        assert_eq!((visited, seen), (1, 1));
+    }
+
+    #[test]
+    fn expiry_stays_within_its_budget_and_goes_on_where_it_was() {
+        let striped = Striped::new(&Limits::default(), Seeds([1, 2, 3, 4]));
+        for i in 0..1_000 {
+            bind(&striped, &format!("sip:user{i}@example.com"), Instant::ZERO);
+        }
+        let later = Instant::ZERO + std::time::Duration::from_secs(u64::from(HOUR_SECS) + 10);
+        assert_eq!(striped.lookup(later, b"sip:user7@example.com", &mut |_| ControlFlow::Continue(())), 0);
+        let mut calls = 0;
+        while !striped.is_empty() {
+            let before = striped.len();
+            striped.expire(later, 100);
+            assert!(before - striped.len() <= 100);
+            calls += 1;
+            assert!(calls < 100_000, "expiry does not come to an end");
+        }
     }
 }

@@ -1,9 +1,9 @@
 //! CANCEL (RFC 3261 §9, §16.10) and Timer C (§16.8).
 
 use crate::client_non_invite::ClientNonInvite;
-use crate::shard::Core;
 use crate::io::{Outbox, Output};
 use crate::machine::{Actions, Arm};
+use crate::shard::Core;
 use crate::table::EntryId;
 use crate::transaction::{Cancel, Client};
 use sip::{Instant, Message};
@@ -75,7 +75,7 @@ impl<S> Core<S> {
         let mut spare = core::mem::take(&mut self.spare);
         let start = out.bytes.len();
         if let Ok(invite) = Message::parse(&branch.sent, &mut spare) {
-            sip::write_cancel(&invite, &mut out.bytes);
+            sip::derived::write_cancel(&invite, &mut out.bytes);
             out.outputs.push(Output::Send { path: branch.path, bytes: start..out.bytes.len() });
         }
         self.spare = spare;

@@ -4,13 +4,13 @@ use crate::branch::OwnBranch;
 use crate::client_invite::ClientInvite;
 use crate::client_non_invite::ClientNonInvite;
 use crate::context::{Arrival, RelayError};
-use crate::shard::Core;
 use crate::io::{Ask, Outbox, Output, Path};
 use crate::mac::Purpose;
 use crate::machine::{Actions, Arm};
 use crate::plan::{Plan, Work};
 use crate::proxy::target::{NextHop, first_route, is_strict};
 use crate::resolve::{Waiter, lower};
+use crate::shard::Core;
 use crate::table::EntryId;
 use crate::transaction::{Branch, Cancel, Client};
 use crate::wheel::TimerId;
@@ -30,14 +30,15 @@ pub(crate) struct Copy<'a, 'm> {
 }
 
 impl<S> Core<S> {
-    /// Appends the copy of a request for one next hop; `edits` are as they were afterwards.
+    /// Appends the copy of a request for one next hop; `edits` are as they were afterwards. Past the limits of edits
+    /// and messages nothing is appended.
     pub(crate) fn write_copy(
         &mut self,
         copy: &Copy<'_, '_>,
         plan: &Plan,
         edits: &mut Edits,
         out: &mut Vec<u8>,
-    ) {
+    ) -> Result<(), RelayError> {
         let message = copy.message;
         let mark = edits.mark();
         let fix = copy.arrival.fix;
@@ -54,8 +55,17 @@ impl<S> Core<S> {
             own.write_via(copy.to.listener, copy.to.local, value);
             copy.branch.write(value);
         });
-        edits.write(message, out);
+        let overflowed = edits.is_overflowed();
+        let start = out.len();
+        if !overflowed {
+            edits.write(message, out);
+        }
         edits.rewind(mark);
+        if overflowed || out.len() - start > self.config.limits.message_bytes_max {
+            out.truncate(start);
+            return Err(RelayError::TooLarge);
+        }
+        Ok(())
     }
 
     /// Request-URI, Record-Route and Route (RFC 3261 §16.6 items 2, 4 and 6).
@@ -86,16 +96,9 @@ impl<S> Core<S> {
             self.text = text;
         } else if let Some(route) = first_route(message, plan).filter(is_strict) {
             // RFC 3261 §16.6 item 6: the next hop is a strict router.
-            let request_uri = uri.unwrap_or(message.request_uri());
-            let mut text = core::mem::take(&mut self.text);
-            text.clear();
-            text.push(b'<');
-            text.extend_from_slice(request_uri);
-            text.push(b'>');
-            edits.append_route(message, &text);
+            edits.append_route(message, uri.unwrap_or(message.request_uri()));
             edits.remove_route(message, plan.routes_removed);
             edits.set_request_uri(message, route.uri);
-            self.text = text;
             return;
         }
         if let Some(uri) = uri {
@@ -200,6 +203,7 @@ impl<S> Core<S> {
             status: 0,
             path,
             cookie: 0,
+            loop_hash: 0,
             sent: Vec::new(),
             sent_at: now,
             resend: TimerId::NONE,
@@ -239,13 +243,11 @@ impl<S> Core<S> {
         };
         let start = out.bytes.len();
         let copy = Copy { message, arrival, target, to, branch: own, breadth };
-        self.write_copy(&copy, &work.plan, &mut work.edits, &mut out.bytes);
-        let len = out.bytes.len() - start;
-        if len > self.config.limits.message_bytes_max {
-            out.bytes.truncate(start);
-            self.fail_branch(id, index, RelayError::TooLarge.status());
+        if let Err(error) = self.write_copy(&copy, &work.plan, &mut work.edits, &mut out.bytes) {
+            self.fail_branch(id, index, error.status());
             return;
         }
+        let len = out.bytes.len() - start;
         let sent = self.pool.copy(out.bytes.get(start..).unwrap_or(b""));
         out.outputs.push(Output::Send { path: to, bytes: start..start + len });
         let delivery = self.delivery(to.listener);
@@ -261,6 +263,7 @@ impl<S> Core<S> {
         {
             branch.client = client;
             branch.cookie = cookie;
+            branch.loop_hash = work.plan.loop_hash;
             branch.sent = sent;
             branch.sent_at = now;
         }

@@ -12,9 +12,10 @@ use sip::{HeaderName, Message};
 /// Route values that go into the hash; more of them change nothing.
 const ROUTES_HASHED_MAX: usize = 8;
 
-/// A hash of what decides where a request goes: Request-URI, tags, Call-ID, CSeq number, Route, Proxy-Require and
-/// Proxy-Authorization, all as received. Neither the method (CANCEL and ACK follow their INVITE) nor the topmost Via
-/// (RFC 5393 §4.2.1: it differs each time around).
+/// A hash of what decides where a request goes: Request-URI, From tag, Call-ID, CSeq number, Route, Proxy-Require and
+/// Proxy-Authorization, all as received. Not the topmost Via (RFC 5393 §4.2.1: it differs each time around), nor what a
+/// CANCEL or an ACK does not share with its INVITE, the method and the To tag: their branch must be the same
+/// (RFC 3261 §16.6 item 8).
 pub(crate) fn loop_hash(keys: &Keys, message: &Message<'_>) -> u64 {
     let mut hasher = keys.hasher();
     let mut part = |bytes: &[u8]| {
@@ -22,7 +23,6 @@ pub(crate) fn loop_hash(keys: &Keys, message: &Message<'_>) -> u64 {
         hasher.write_u32(bytes.len() as u32);
     };
     part(message.request_uri());
-    part(message.to_tag().unwrap_or(b""));
     part(message.from_tag().unwrap_or(b""));
     part(message.call_id().unwrap_or(b""));
     part(&message.cseq().map_or(0, |cseq| cseq.number).to_be_bytes());

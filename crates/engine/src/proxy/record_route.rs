@@ -25,8 +25,8 @@ impl<S> RequestContext<'_, S> {
 
     /// RFC 3261 §16.4: the Request-URI is one of our Record-Routes: the real one is the last Route value.
     fn undo_strict_router(&mut self) -> bool {
-        let ours = Uri::parse(self.message.request_uri())
-            .is_ok_and(|uri| self.core.own.is_own_record_route(&uri));
+        let ours =
+            Uri::parse(self.message.request_uri()).is_ok_and(|uri| self.core.own.is_own_record_route(&uri));
         if !ours {
             return false;
         }

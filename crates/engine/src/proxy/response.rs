@@ -2,11 +2,11 @@
 //! up where none came.
 
 use crate::context::Arrival;
-use crate::shard::Core;
 use crate::io::{Outbox, Output};
 use crate::machine::{Actions, Arm, Emit, Report};
+use crate::shard::Core;
 use crate::table::EntryId;
-use crate::transaction::{Best, Cancel, Client, Server};
+use crate::transaction::{Best, Cancel, Client};
 use crate::wheel::Which;
 use alloc::vec::Vec;
 use sip::{Edits, HeaderName, Instant, Message, Method};
@@ -232,10 +232,14 @@ impl<S> Core<S> {
         if entry.server.is_final() || entry.suspended.is_some() || !entry.all_final() {
             return Settled::Open;
         }
-        let Some(best) = &entry.best else { return Settled::Open };
+        if entry.branches.is_empty() {
+            return Settled::Open;
+        }
+        // A final response that could not be forwarded leaves nothing to choose from.
+        let status = entry.best.as_ref().map_or(500, |best| best.status);
         let more = entry.work.as_ref().is_some_and(|work| work.plan.has_untried());
         // RFC 3261 §16.10: a cancelled request gets no new branches.
-        if more && !entry.cancelled && !entry.declined { Settled::NextGroup } else { Settled::Failed(best.status) }
+        if more && !entry.cancelled && !entry.declined { Settled::NextGroup } else { Settled::Failed(status) }
     }
 
     /// Sends a response upstream, the topmost Via taken off.
@@ -287,6 +291,7 @@ impl<S> Core<S> {
         if entry.method != Method::Invite && (status == 408 || late) {
             entry.server.terminate();
             self.arm_server(id, Actions::END, now);
+            self.finish(id, 0);
             return;
         }
         self.reply_local(id, if status == 503 { 500 } else { status }, now, out);
@@ -375,7 +380,7 @@ impl<S> Core<S> {
         let mut spare = core::mem::take(&mut self.spare);
         let start = out.bytes.len();
         if let Ok(invite) = Message::parse(&branch.sent, &mut spare) {
-            sip::write_ack(&invite, response, &mut out.bytes);
+            sip::derived::write_ack(&invite, response, &mut out.bytes);
         }
         self.spare = spare;
         let end = out.bytes.len();
@@ -396,14 +401,6 @@ impl<S> Core<S> {
     pub(crate) fn arrival_of(&self, id: EntryId) -> Option<Arrival> {
         let entry = self.table.get(id)?;
         Some(Arrival { path: entry.path, reply_path: entry.reply_path, fix: entry.fix })
-    }
-
-    /// Whether a transaction still waits for something that only its user or the network can give.
-    pub(crate) fn is_waiting(&self, id: EntryId) -> bool {
-        self.table.get(id).is_some_and(|entry| {
-            let server_open = matches!(entry.server, Server::Invite(_) | Server::NonInvite(_));
-            server_open && (entry.suspended.is_some() || entry.branches.iter().any(|b| !b.is_final()))
-        })
     }
 }
 

@@ -3,13 +3,13 @@
 
 use crate::branch::OwnBranch;
 use crate::context::{Arrival, RelayError};
-use crate::shard::{Core, request_key};
 use crate::io::{Ask, Outbox, Output};
 use crate::mac::Purpose;
 use crate::plan::Plan;
 use crate::proxy::forward::Copy;
 use crate::proxy::target::NextHop;
 use crate::resolve::{Waiter, lower};
+use crate::shard::{Core, request_key};
 use alloc::string::String;
 use sip::{Edits, Instant, Message, Method};
 
@@ -40,12 +40,8 @@ impl<S> Core<S> {
         };
         let start = out.bytes.len();
         let copy = Copy { message, arrival, target: 0, to, branch, breadth: plan.breadth };
-        self.write_copy(&copy, plan, edits, &mut out.bytes);
+        self.write_copy(&copy, plan, edits, &mut out.bytes)?;
         let end = out.bytes.len();
-        if end - start > self.config.limits.message_bytes_max {
-            out.bytes.truncate(start);
-            return Err(RelayError::TooLarge);
-        }
         out.outputs.push(Output::Send { path: to, bytes: start..end });
         self.counters.forwarded_stateless += 1;
         plan.forwarded = true;

@@ -2,11 +2,11 @@
 //! this order.
 
 use crate::context::RelayError;
-use crate::shard::Core;
 use crate::io::{FlowId, Path};
 use crate::own::default_port;
 use crate::plan::Plan;
 use crate::resolve::Known;
+use crate::shard::Core;
 use core::net::{IpAddr, SocketAddr};
 use sip::{Host, Instant, Message, NameAddr, SipUri, Transport, Uri};
 

@@ -1,9 +1,9 @@
-//! Request validation (RFC 3261 §16.3): what [`sip::validate_request`] does not check because only a proxy needs it.
+//! Request validation (RFC 3261 §16.3): what [`sip::validate::request`] does not check because only a proxy needs it.
 
 use crate::context::RelayError;
-use crate::shard::Core;
 use crate::plan::Plan;
 use crate::proxy::loop_detection::{is_loop, loop_hash};
+use crate::shard::Core;
 use sip::{HeaderName, Message, Method};
 
 impl<S> Core<S> {

@@ -1,6 +1,9 @@
 //! The transaction user of the tests: closures per callback, and a diary of what it was called for.
 
-use engine::{Answer, Ask, Handled, ReplyContext, ReplyVerdict, RequestContext, Target, TransactionUser};
+use engine::{
+    Answer, Ask, BranchContext, BranchVerdict, Handled, ReplyContext, ReplyVerdict, RequestContext, Target,
+    TransactionUser,
+};
 use std::time::Duration;
 
 use super::DOMAIN;
@@ -20,6 +23,7 @@ pub type Suspended = u32;
 type OnRequest = dyn FnMut(&mut RequestContext<'_, State>) -> Handled<Suspended>;
 type OnAnswer = dyn FnMut(&mut RequestContext<'_, State>, Suspended, Answer<'_>) -> Handled<Suspended>;
 type OnReply = dyn FnMut(&mut ReplyContext<'_, State>) -> ReplyVerdict;
+type OnBranch = dyn FnMut(&mut BranchContext<'_, State>) -> BranchVerdict;
 type OnFailure = dyn FnMut(&mut RequestContext<'_, State>);
 
 /// A transaction user made of closures.
@@ -28,6 +32,7 @@ pub struct Script {
     on_answer: Box<OnAnswer>,
     on_reply: Box<OnReply>,
     on_failure: Box<OnFailure>,
+    on_branch: Box<OnBranch>,
     /// What was called, in order: `request INVITE`, `answer 7`, `reply 180`, `failure 486`.
     pub diary: Vec<String>,
     /// Long runs keep no diary.
@@ -43,6 +48,7 @@ impl Script {
             on_answer: Box::new(|_, _, _| Handled::Done),
             on_reply: Box::new(|_| ReplyVerdict::Forward),
             on_failure: Box::new(|_| {}),
+            on_branch: Box::new(|_| BranchVerdict::Send),
             diary: Vec::new(),
             silent: false,
         }
@@ -85,7 +91,9 @@ impl Script {
                 let _ = cx.relay();
                 return Handled::Done;
             }
-            let _ = cx.create_transaction();
+            if cx.create_transaction().is_err() {
+                return Handled::Done;
+            }
             let _ = cx.reply(status, b"Scripted", b"", b"");
             Handled::Done
         })
@@ -117,6 +125,14 @@ impl Script {
 
     pub fn on_failure(mut self, f: impl FnMut(&mut RequestContext<'_, State>) + 'static) -> Script {
         self.on_failure = Box::new(f);
+        self
+    }
+
+    pub fn on_branch(
+        mut self,
+        f: impl FnMut(&mut BranchContext<'_, State>) -> BranchVerdict + 'static,
+    ) -> Script {
+        self.on_branch = Box::new(f);
         self
     }
 
@@ -199,5 +215,10 @@ impl TransactionUser for Script {
     fn on_failure(&mut self, cx: &mut RequestContext<'_, State>) {
         self.note(|| "failure".into());
         (self.on_failure)(cx);
+    }
+
+    fn on_branch(&mut self, cx: &mut BranchContext<'_, State>) -> BranchVerdict {
+        self.note(|| format!("branch {}", cx.index()));
+        (self.on_branch)(cx)
     }
 }

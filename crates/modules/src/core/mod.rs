@@ -48,27 +48,93 @@ static FUNCTIONS: &[Function] = &[
     Function::new("sethostport", &[HOST], REQUESTS, set_hostport, SET_HOSTPORT),
     Function::new("rewriteuser", &[USER], REQUESTS, set_user, SET_USER),
     Function::new("setuser", &[USER], REQUESTS, set_user, SET_USER),
-    Function::new("rewriteuserpass", &[USER], REQUESTS, set_userpass, "Replaces user and password: `USER:PASSWORD`."),
-    Function::new("setuserpass", &[USER], REQUESTS, set_userpass, "Replaces user and password: `USER:PASSWORD`."),
+    Function::new(
+        "rewriteuserpass",
+        &[USER],
+        REQUESTS,
+        set_userpass,
+        "Replaces user and password: `USER:PASSWORD`.",
+    ),
+    Function::new(
+        "setuserpass",
+        &[USER],
+        REQUESTS,
+        set_userpass,
+        "Replaces user and password: `USER:PASSWORD`.",
+    ),
     Function::new("rewriteport", &[Param::new("port", ParamKind::Format)], REQUESTS, set_port, SET_PORT),
     Function::new("setport", &[Param::new("port", ParamKind::Format)], REQUESTS, set_port, SET_PORT),
     Function::new("rewriteuri", &[URI], REQUESTS, set_uri, SET_URI),
     Function::new("seturi", &[URI], REQUESTS, set_uri, SET_URI),
     Function::new("revert_uri", &[], REQUESTS, revert_uri, "Puts back the Request-URI that was received."),
     Function::new("prefix", &[USER], REQUESTS, prefix, "Puts a text before the user of the Request-URI."),
-    Function::new("strip", &[COUNT], REQUESTS, strip, "Takes COUNT characters off the front of the Request-URI's user."),
-    Function::new("strip_tail", &[COUNT], REQUESTS, strip_tail, "Takes COUNT characters off the end of the Request-URI's user."),
-    Function::new("setdsturi", &[URI], TARGETS, set_destination, "Sets the next hop, whatever Route and Request-URI say."),
+    Function::new(
+        "strip",
+        &[COUNT],
+        REQUESTS,
+        strip,
+        "Takes COUNT characters off the front of the Request-URI's user.",
+    ),
+    Function::new(
+        "strip_tail",
+        &[COUNT],
+        REQUESTS,
+        strip_tail,
+        "Takes COUNT characters off the end of the Request-URI's user.",
+    ),
+    Function::new(
+        "setdsturi",
+        &[URI],
+        TARGETS,
+        set_destination,
+        "Sets the next hop, whatever Route and Request-URI say.",
+    ),
     Function::new("resetdsturi", &[], TARGETS, reset_destination, "Forgets the next hop that was set."),
     Function::new("isdsturiset", &[], REQUESTS, is_destination_set, "Whether a next hop was set."),
     Function::new("setflag", &[FLAG], MESSAGES, set_flag, "Sets flag 0 to 31 of the transaction."),
     Function::new("resetflag", &[FLAG], MESSAGES, reset_flag, "Clears flag 0 to 31 of the transaction."),
-    Function::new("isflagset", &[FLAG], MESSAGES, is_flag_set, "Whether flag 0 to 31 of the transaction is set."),
-    Function::new("len_gt", &[Param::new("bytes", ParamKind::Int)], MESSAGES, len_gt, "Whether the message is longer than so many bytes (SER's old test; `msg:len > N` says the same)."),
-    Function::new("log", &[Param::new("text", ParamKind::Str)], Contexts::ANY, log, "Writes a text to the log, as an error or at LEVEL (-5 to 3)."),
-    Function::new("log", &[Param::new("level", ParamKind::Int), Param::new("text", ParamKind::Str)], Contexts::ANY, log_level, "Writes a text to the log, as an error or at LEVEL (-5 to 3)."),
-    Function::new("force_tcp_alias", &[], Contexts::REQUEST, nothing, "Nothing: connections are kept and used again as it is."),
-    Function::new("add_tcp_alias", &[], Contexts::REQUEST, nothing, "Nothing: connections are kept and used again as it is."),
+    Function::new(
+        "isflagset",
+        &[FLAG],
+        MESSAGES,
+        is_flag_set,
+        "Whether flag 0 to 31 of the transaction is set.",
+    ),
+    Function::new(
+        "len_gt",
+        &[Param::new("bytes", ParamKind::Int)],
+        MESSAGES,
+        len_gt,
+        "Whether the message is longer than so many bytes (SER's old test; `msg:len > N` says the same).",
+    ),
+    Function::new(
+        "log",
+        &[Param::new("text", ParamKind::Str)],
+        Contexts::ANY,
+        log,
+        "Writes a text to the log, as an error or at LEVEL (-5 to 3).",
+    ),
+    Function::new(
+        "log",
+        &[Param::new("level", ParamKind::Int), Param::new("text", ParamKind::Str)],
+        Contexts::ANY,
+        log_level,
+        "Writes a text to the log, as an error or at LEVEL (-5 to 3).",
+    ),
+    Function::new(
+        "force_tcp_alias",
+        &[],
+        Contexts::REQUEST,
+        nothing,
+        "Nothing: connections are kept and used again as it is.",
+    ),
+    Function::new(
+        "add_tcp_alias",
+        &[],
+        Contexts::REQUEST,
+        nothing,
+        "Nothing: connections are kept and used again as it is.",
+    ),
 ];
 
 /// True or false.
@@ -117,7 +183,9 @@ fn preference(value: ValueRef<'_>) -> Option<u16> {
 }
 
 fn append_branch(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    let Some(q) = preference(args.value(1)) else { return run.fail("append_branch: q is not between 0 and 1") };
+    let Some(q) = preference(args.value(1)) else {
+        return run.fail("append_branch: q is not between 0 and 1");
+    };
     let mut uri = core::mem::take(&mut run.scratch.uri);
     let mut next_hop = core::mem::take(&mut run.scratch.text);
     uri.clear();
@@ -171,7 +239,8 @@ fn set_userpass(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 
 fn set_port(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     let port = args.str(0);
-    let done = (port.is_empty() || decimal(port).is_some()) && run.change_request_uri(Change::Port(Some(port)));
+    let done =
+        (port.is_empty() || decimal(port).is_some()) && run.change_request_uri(Change::Port(Some(port)));
     outcome(done)
 }
 

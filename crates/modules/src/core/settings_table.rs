@@ -47,7 +47,7 @@ settings! {
     honoured "server_header", Str, "The Server header line of responses made here, `Server: NAME` in full.";
     harmless "user_agent_header", Str, "no request is originated here, so none needs a User-Agent.";
     only_off "sip_warning", Int, "responses carry no Warning header with internals of the server.";
-    honoured "max_branches", Branches, "Targets that one request may have. 1 to 31, default 12.";
+    honoured "max_branches", Branches, "Targets that one request may have. 1 to 31, default 31.";
     only_off "phone2tel", Int, "a URI with user=phone is not turned into a tel: URI by itself; `tel2sip` and the variables do it where you say.";
     only_off "reply_to_via", Bool, "responses go where the request came from (RFC 3581) or where RFC 3261 section 18.2.2 says.";
     only_off "force_rport", Bool, "call force_rport() in the route: then it is seen where it happens.";

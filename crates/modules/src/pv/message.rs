@@ -199,7 +199,7 @@ pub(super) fn sas(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
 fn listener<'a>(run: &'a Run<'_, '_>) -> Option<&'a Listener> {
     match &run.cx {
         Context::Request(cx) => Some(cx.listener()),
-        _ => run.settings.listeners_bound.get(usize::from(run.path().listener.0)),
+        _ => run.environment.listeners.get(usize::from(run.path().listener.0)),
     }
 }
 
@@ -267,15 +267,15 @@ pub(super) fn proto(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
 
 pub(super) fn af(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
     out.str(match run.path().remote.ip() {
-        IpAddr::V4(_) => b"INET",
-        IpAddr::V6(_) => b"INET6",
+        IpAddr::V4(_) => b"IPv4",
+        IpAddr::V6(_) => b"IPv6",
     });
 }
 
 // --- the time, the server -------------------------------------------------------------------------------------------
 
 fn unix_micros(run: &Run<'_, '_>) -> u64 {
-    run.clock.unix_micros(run.now())
+    run.environment.clock.unix_micros(run.now())
 }
 
 pub(super) fn seconds(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
@@ -295,7 +295,11 @@ pub(super) fn time_value(run: &mut Run<'_, '_>, at: &At<'_>, out: &mut Sink<'_>)
 }
 
 pub(super) fn pid(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
-    out.int(i64::from(run.settings.process_id));
+    out.int(i64::from(run.environment.process_id));
+}
+
+pub(super) fn max_len(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
+    out.int(i64::from(run.environment.message_bytes_max));
 }
 
 pub(super) fn version(_: &mut Run<'_, '_>, at: &At<'_>, out: &mut Sink<'_>) {

@@ -5,7 +5,9 @@ mod uri;
 
 use crate::core::outcome;
 use crate::run::Run;
-use crate::table::{Function, MESSAGES, Module, REQUESTS, TARGETS, Variable, harmless_parameter, refused_parameter};
+use crate::table::{
+    Function, MESSAGES, Module, REQUESTS, TARGETS, Variable, harmless_parameter, refused_parameter,
+};
 use message as m;
 use route::{Args, Contexts, InnerRule, Outcome, Param, ParamKind, Sink, Subscript, ValueRef, parse_int};
 use uri as u;
@@ -26,8 +28,20 @@ const ANYTHING: Param = Param::new("variable", ParamKind::Any);
 
 static FUNCTIONS: &[Function] = &[
     Function::new("pv_isset", &[ANYTHING], Contexts::ANY, pv_isset, "Whether a variable has a value."),
-    Function::new("is_int", &[ANYTHING], Contexts::ANY, is_int, "Whether a variable is an integer, or a string that reads as one."),
-    Function::new("not_empty", &[ANYTHING], Contexts::ANY, not_empty, "Whether a variable is a string with something in it."),
+    Function::new(
+        "is_int",
+        &[ANYTHING],
+        Contexts::ANY,
+        is_int,
+        "Whether a variable is an integer, or a string that reads as one.",
+    ),
+    Function::new(
+        "not_empty",
+        &[ANYTHING],
+        Contexts::ANY,
+        not_empty,
+        "Whether a variable is a string with something in it.",
+    ),
 ];
 
 fn pv_isset(_: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
@@ -117,7 +131,7 @@ static VARIABLES: &[Variable] = &[
     Variable::read_only("Ru", MESSAGES, m::received_uri, "Our address by which the message came, as a URI."),
     Variable::read_only("pr", MESSAGES, m::proto, "The transport that the message came by: `udp`."),
     Variable::read_only("proto", MESSAGES, m::proto, "The transport that the message came by: `udp`."),
-    Variable::read_only("af", MESSAGES, m::af, "The address family that the message came by: `INET` or `INET6`."),
+    Variable::read_only("af", MESSAGES, m::af, "The address family that the message came by: `IPv4` or `IPv6`."),
     // --- what the script keeps --------------------------------------------------------------------------------------
     Variable::writable("avp", MESSAGES, avp, set_avp, "A variable of the transaction. Assigning adds a value in front of the earlier ones; null takes the newest away.").inner(InnerRule::Required, true),
     Variable::writable("mf", MESSAGES, flags, set_flags, "The flags of the transaction as a number."),
@@ -125,6 +139,7 @@ static VARIABLES: &[Variable] = &[
     Variable::read_only("TS", ANY, m::seconds, "Seconds since 1970 at the message's arrival."),
     Variable::read_only("Ts", ANY, m::seconds, "Seconds since 1970 at the message's arrival."),
     Variable::read_only("TV", ANY, m::time_value, "The time of the message's arrival: seconds (`s`) and microseconds (`u`) since 1970, or both (`sn`).").inner(InnerRule::OneOf(m::TIME_PARTS), false),
+    Variable::read_only("max_len", ANY, m::max_len, "The longest message that is taken, in bytes; the old keyword `max_len`."),
     Variable::read_only("pp", ANY, m::pid, "The process id of the server."),
     Variable::read_only("version", ANY, m::version, "The version of the server (`num` or `full`).").inner(InnerRule::Optional, false),
     Variable::read_only("T_reply_code", REPLY.or(TARGETS), m::status, "The status of the response in hand, of what goes upstream in a failure route, or of what was replied."),

@@ -113,7 +113,8 @@ pub(super) fn registered(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 }
 
 pub(super) fn unregister(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    let removed = with_key(run, args.str(0), args.str(1), |run, aor| run.location.remove(run.now(), aor, None));
+    let removed =
+        with_key(run, args.str(0), args.str(1), |run, aor| run.location.remove(run.now(), aor, None));
     match removed {
         None => Outcome::False,
         Some(0) => Outcome::Code(-3),

@@ -78,9 +78,8 @@ fn register(
         received.extend_from_slice(run.state().avps.get(name, 0).as_str().unwrap_or(&[]));
     }
     let common = common(run, message, &path, &received);
-    let done = with_key(run, args.str(0), uri, |run, aor| {
-        apply(run, aor, message, &common?, &policy, headers)
-    });
+    let done =
+        with_key(run, args.str(0), uri, |run, aor| apply(run, aor, message, &common?, &policy, headers));
     if run.settings.registrar.use_path && !path.is_empty() && is_path_answered(run, message) {
         headers.extend_from_slice(b"Path: ");
         headers.extend_from_slice(&path);
@@ -170,7 +169,8 @@ fn apply(
             if contact.uri.len() > run.settings.registrar.contact_bytes_max {
                 return Err(Bad::ContactTooLong);
             }
-            let mut update = Update { contact: contact.uri, q: contact.q().map(sip::Q::thousandths), ..*common };
+            let mut update =
+                Update { contact: contact.uri, q: contact.q().map(sip::Q::thousandths), ..*common };
             update.expires = contact.expires().or(common.expires);
             update.instance = contact.params.value(b"+sip.instance").unwrap_or(&[]);
             let reg_id = contact.params.value(b"reg-id").and_then(crate::uri_parts::decimal);

@@ -252,11 +252,7 @@ impl Machine {
                         return Step::Done(program.error(kind, pc));
                     }
                 }
-                Op::ReadAt(_)
-                | Op::Write(_)
-                | Op::WriteAt(_)
-                | Op::MyselfVariable(_)
-                | Op::MyselfValue => {
+                Op::ReadAt(_) | Op::Write(_) | Op::WriteAt(_) | Op::MyselfVariable(_) | Op::MyselfValue => {
                     if let Err(kind) = self.outside(program, host, op) {
                         return Step::Done(program.error(kind, pc));
                     }
@@ -327,12 +323,7 @@ impl Machine {
     }
 
     /// The instructions that ask or tell the host.
-    fn outside<H: Host>(
-        &mut self,
-        program: &Program,
-        host: &mut H,
-        op: Op,
-    ) -> Result<(), RunErrorKind> {
+    fn outside<H: Host>(&mut self, program: &Program, host: &mut H, op: Op) -> Result<(), RunErrorKind> {
         match op {
             Op::ReadAt(site) => {
                 let site = *program.sites.get(usize::from(site)).ok_or(RunErrorKind::OtherProgram)?;
@@ -347,8 +338,7 @@ impl Machine {
                         let mut spare = core::mem::take(&mut self.spare);
                         spare.clear();
                         spare.extend_from_slice(name);
-                        let result =
-                            self.read(program, host, site.variable, (Inner::Dynamic(&spare), index));
+                        let result = self.read(program, host, site.variable, (Inner::Dynamic(&spare), index));
                         self.spare = spare;
                         result?;
                     }

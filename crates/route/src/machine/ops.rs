@@ -290,11 +290,7 @@ impl Machine {
     }
 
     /// Pushes a value whose string, if it is one, is all of `spare`; gives `spare` back.
-    fn put_spare(
-        &mut self,
-        result: Option<Value>,
-        spare: alloc::vec::Vec<u8>,
-    ) -> Result<(), RunErrorKind> {
+    fn put_spare(&mut self, result: Option<Value>, spare: alloc::vec::Vec<u8>) -> Result<(), RunErrorKind> {
         let start = self.arena.len();
         let value = match result {
             Some(Value::Str(_)) if start + spare.len() <= ARENA_BYTES_MAX => {

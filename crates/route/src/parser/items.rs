@@ -10,8 +10,16 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 const WORDS: &[&str] = &[
-    "route", "request_route", "reply_route", "onreply_route", "failure_route", "branch_route", "onsend_route",
-    "event_route", "loadmodule", "modparam",
+    "route",
+    "request_route",
+    "reply_route",
+    "onreply_route",
+    "failure_route",
+    "branch_route",
+    "onsend_route",
+    "event_route",
+    "loadmodule",
+    "modparam",
 ];
 
 impl Parser<'_> {
@@ -78,10 +86,15 @@ impl Parser<'_> {
         let span = self.span();
         if self.take_sign("}") {
             let finding = Diagnostic::error("syntax", "this `}` closes nothing", span);
-            self.error(finding.label("no block is open here").help("is there a `{` missing, or one `}` too many, above?"));
+            self.error(
+                finding
+                    .label("no block is open here")
+                    .help("is there a `{` missing, or one `}` too many, above?"),
+            );
             return;
         }
-        let message = format!("expected a setting, `loadmodule`, `modparam` or a route, found {}", self.found());
+        let message =
+            format!("expected a setting, `loadmodule`, `modparam` or a route, found {}", self.found());
         self.error(Diagnostic::error("syntax", message, span));
         if self.is_sign("{") {
             self.skip_block();
@@ -180,7 +193,8 @@ impl Parser<'_> {
         self.take_sign(";");
         let count = parts.len();
         let mut parts = parts.into_iter();
-        let (Some(modules), Some(name), Some(value), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+        let (Some(modules), Some(name), Some(value), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
         else {
             let message = format!("`modparam` takes three values, here are {count}");
             let finding = Diagnostic::error("modparam", message, whole);
@@ -237,7 +251,11 @@ impl Parser<'_> {
             }
         }
         let span = name.span.to(self.before());
-        if !self.take_sign(";") && self.token(0).gap != Gap::Line && !self.at_end() && !self.sign_ahead(1, "=") {
+        if !self.take_sign(";")
+            && self.token(0).gap != Gap::Line
+            && !self.at_end()
+            && !self.sign_ahead(1, "=")
+        {
             let message = format!("{} does not belong to the value of `{}`", self.found(), name.text);
             let place = self.span();
             let finding = Diagnostic::error("syntax", message, place);
@@ -251,7 +269,8 @@ impl Parser<'_> {
         let what = &name.text;
         if statement::opens(what) || self.is_sign("(") {
             let message = format!("`{what}` belongs inside a route");
-            let finding = Diagnostic::error("outside-route", message, name.span).label("no route is open here");
+            let finding =
+                Diagnostic::error("outside-route", message, name.span).label("no route is open here");
             self.error(finding.help("is there one `}` too many above?"));
             self.recover();
             if self.is_sign("{") {

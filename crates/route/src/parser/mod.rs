@@ -20,21 +20,16 @@ pub(crate) struct Parser<'a> {
     depth: usize,
     /// How deep expressions nest here.
     expression_depth: usize,
-    loops: usize,
     diagnostics: &'a mut Diagnostics,
 }
 
 /// The whole configuration.
 pub(crate) fn parse(tokens: Vec<Token>, diagnostics: &mut Diagnostics) -> Vec<Item> {
-    let mut parser = Parser { tokens, at: 0, depth: 0, expression_depth: 0, loops: 0, diagnostics };
+    let mut parser = Parser { tokens, at: 0, depth: 0, expression_depth: 0, diagnostics };
     parser.items()
 }
 
-const END: Token = Token {
-    kind: TokenKind::End,
-    span: Span { file: 0, start: 0, end: 0 },
-    gap: Gap::Line,
-};
+const END: Token = Token { kind: TokenKind::End, span: Span { file: 0, start: 0, end: 0 }, gap: Gap::Line };
 
 impl Parser<'_> {
     fn token(&self, ahead: usize) -> &Token {
@@ -219,9 +214,10 @@ impl Parser<'_> {
 /// A token as it was written, about.
 fn text_of(kind: &TokenKind) -> String {
     match kind {
-        TokenKind::Word(text) | TokenKind::Number(text) | TokenKind::Variable(text) | TokenKind::Select(text) => {
-            text.to_string()
-        }
+        TokenKind::Word(text)
+        | TokenKind::Number(text)
+        | TokenKind::Variable(text)
+        | TokenKind::Select(text) => text.to_string(),
         TokenKind::Sign(sign) => (*sign).to_string(),
         TokenKind::Str(text) => format!("\"{}\"", String::from_utf8_lossy(text)),
         TokenKind::Regex(text) => format!("/{}/", String::from_utf8_lossy(text)),

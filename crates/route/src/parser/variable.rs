@@ -35,8 +35,9 @@ impl<'a> Reader<'a> {
     fn error(&self, message: impl Into<String>) -> Diagnostic {
         let at = self.part(self.at.min(self.text.len()), self.text.len());
         let place = if at.start == at.end { self.span } else { at };
-        Diagnostic::error("variable", message, place)
-            .help("pseudo-variables are written `$name`, `$name(inner)` or `$(name(inner)[index]{transformation})`")
+        Diagnostic::error("variable", message, place).help(
+            "pseudo-variables are written `$name`, `$name(inner)` or `$(name(inner)[index]{transformation})`",
+        )
     }
 
     fn variable(mut self) -> Result<Variable, Diagnostic> {

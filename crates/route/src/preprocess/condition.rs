@@ -139,7 +139,9 @@ impl Reader<'_> {
                 let open = self.sign(&["("]).is_some();
                 let name = self.tokens.get(self.at).map(|token| token.kind.clone());
                 self.at += 1;
-                let Some(TokenKind::Word(name)) = name else { return Err("`defined` takes a name".to_string()) };
+                let Some(TokenKind::Word(name)) = name else {
+                    return Err("`defined` takes a name".to_string());
+                };
                 if open && self.sign(&[")"]).is_none() {
                     return Err("a `)` is missing".to_string());
                 }

@@ -84,9 +84,28 @@ struct Preprocessor<'a> {
 }
 
 const DIRECTIVES: &[&str] = &[
-    "define", "def", "trydefine", "trydef", "redefine", "redef", "ifdef", "ifndef", "ifexp", "else", "endif",
-    "subst", "substdef", "substdefs", "include_file", "import_file", "defexp", "defexps", "defenv", "defenvs",
-    "trydefenv", "trydefenvs",
+    "define",
+    "def",
+    "trydefine",
+    "trydef",
+    "redefine",
+    "redef",
+    "ifdef",
+    "ifndef",
+    "ifexp",
+    "else",
+    "endif",
+    "subst",
+    "substdef",
+    "substdefs",
+    "include_file",
+    "import_file",
+    "defexp",
+    "defexps",
+    "defenv",
+    "defenvs",
+    "trydefenv",
+    "trydefenvs",
 ];
 
 /// Turns the first file of `sources` and all it includes into tokens; the last one is the end.
@@ -469,10 +488,10 @@ impl Preprocessor<'_> {
             }
             Err(LoadError::Missing) if import => {}
             Err(LoadError::Missing) => {
-                self.diagnostics.push(
-                    error(format!("there is no file `{path}`"))
-                        .help("`import_file` instead of `include_file` takes a missing file as an empty one"),
-                );
+                self.diagnostics
+                    .push(error(format!("there is no file `{path}`")).help(
+                        "`import_file` instead of `include_file` takes a missing file as an empty one",
+                    ));
             }
             Err(LoadError::Failed(why)) => {
                 self.diagnostics.push(error(format!("`{path}` cannot be read: {why}")));

@@ -437,7 +437,7 @@ fn bext01_option_tags_by_header() {
 #[test]
 fn bodies_and_credentials_of_unknown_kinds_are_kept() {
     accepted("rfc4475/invut.dat", |m| {
-        assert_eq!(m.body(), b"<audio>\r\n <pcmu port=\"443\"/>\r\n</audio>\r\n")
+        assert_eq!(m.body(), b"<audio>\r\n <pcmu port=\"443\"/>\r\n</audio>\r\n");
     });
     accepted("rfc4475/regaut01.dat", |m| {
         assert_eq!(values(&m, b"Authorization"), [b"NoOneKnowsThisScheme opaque-data=here"]);

@@ -1,0 +1,317 @@
+//! The server put together: listeners bound, shards started, stopped when asked.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
+
+use engine::{Endpoint, Limits};
+use location::Location as _;
+use location::Seeds;
+use modules::{Environment, Listen, ListenHost, ScriptUser};
+use net::{Control, Post, Resolver, Shard, UdpListener};
+use sip::Instant;
+
+use crate::cli::Run;
+use crate::configuration::Loaded;
+use crate::log::{self, ScriptLog};
+use crate::shard::ShardHandler;
+use crate::signals::Watch;
+use crate::striped::Striped;
+use crate::totals::Totals;
+
+/// How long SIGUSR1 waits for the shards' counters.
+const REPORT_WAIT: Duration = Duration::from_secs(1);
+
+/// Why the server did not start, in one line that says what to do.
+#[derive(Debug)]
+pub(crate) struct StartError(pub(crate) String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl StartError {
+    fn of(what: &str, error: &dyn fmt::Display) -> StartError {
+        StartError(format!("{what}: {error}"))
+    }
+}
+
+/// Runs the server until it is asked to stop.
+///
+/// # Errors
+///
+/// [`StartError`] when it could not be started; what happens later is in the log and in the exit code.
+pub(crate) fn run(options: &Run, loaded: Loaded) -> Result<ExitCode, StartError> {
+    let watch = Watch::new(options.drain_timeout).map_err(|e| StartError::of("cannot catch signals", &e))?;
+    let shards = options.shards.unwrap_or_else(default_shards);
+    let listen = where_to_listen(options, &loaded)?;
+    let (sockets, listeners) = bind_all(&listen, usize::from(shards))?;
+    let _guard = log::start(options.log.unwrap_or_else(|| log::filter(loaded.settings.log_level)));
+    loaded.log_notes();
+    let server = Server::new(options, &loaded, listeners, shards)?;
+    println!("{}", Greeting { options, loaded: &loaded, listeners: &server.environment.listeners, shards });
+    warn_of_small_buffers(&sockets);
+    server.serve(sockets, watch)
+}
+
+/// One shard for each CPU that the process may use.
+fn default_shards() -> u8 {
+    thread::available_parallelism().map_or(1, |n| u8::try_from(n.get()).unwrap_or(u8::MAX)).min(64)
+}
+
+/// What all shards share.
+struct Server {
+    program: Arc<route::Program>,
+    settings: Arc<modules::Settings>,
+    environment: Environment,
+    config: engine::Config,
+    location: Striped,
+    totals: Arc<Totals>,
+    control: Arc<Control>,
+    loop_settings: net::Settings,
+    resolver: Resolver,
+}
+
+impl Server {
+    fn new(
+        options: &Run,
+        loaded: &Loaded,
+        listeners: Vec<engine::Listener>,
+        shards: u8,
+    ) -> Result<Server, StartError> {
+        let settings = &loaded.settings;
+        let origin = Clock::now();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let clock = modules::Clock { unix_micros_at_zero: u64::try_from(unix.as_micros()).unwrap_or(0) };
+        let limits = Limits { branches_max: settings.branches_max, ..Limits::default() };
+        let environment = Environment {
+            clock,
+            process_id: std::process::id(),
+            listeners: listeners.clone(),
+            message_bytes_max: u32::try_from(limits.message_bytes_max).unwrap_or(u32::MAX),
+        };
+        let config = engine::Config {
+            listeners,
+            aliases: settings.aliases.clone(),
+            timers: settings.timers.clone(),
+            limits,
+            shard: 0,
+            shards,
+            server_header: settings.server_header.clone(),
+            seed: random()?,
+            auto_100: settings.auto_100,
+        };
+        Ok(Server {
+            program: loaded.program.clone(),
+            settings: settings.clone(),
+            environment,
+            config,
+            location: Striped::new(&location::Limits::default(), Seeds(random()?)),
+            totals: Arc::new(Totals::new(usize::from(shards))),
+            control: Arc::new(Control::default()),
+            loop_settings: net::Settings { gather: options.gather, origin },
+            resolver: Resolver::start().map_err(|e| StartError::of("cannot start the resolver's threads", &e))?,
+        })
+    }
+
+    /// Starts a thread for each shard and obeys signals until all have ended.
+    fn serve(self, sockets: Vec<Vec<UdpListener>>, watch: Watch) -> Result<ExitCode, StartError> {
+        let fail = |e: std::io::Error| StartError::of("cannot start a shard", &e);
+        let shards: Vec<Shard> = sockets
+            .into_iter()
+            .enumerate()
+            .map(|(index, listeners)| Shard::new(index, listeners))
+            .collect::<Result<_, _>>()
+            .map_err(fail)?;
+        let posts: Vec<Post> = shards.iter().map(Shard::post).collect();
+        let mut threads = Vec::new();
+        for (index, shard) in shards.into_iter().enumerate() {
+            threads.push(self.start_shard(index, shard, posts.clone(), watch.handle()).map_err(fail)?);
+        }
+        watch.obey(&self.control, &posts, |reports| self.log_totals(reports));
+        let mut code = ExitCode::SUCCESS;
+        for thread in threads {
+            if !thread.join().unwrap_or(false) {
+                code = ExitCode::FAILURE;
+            }
+        }
+        tracing::info!("stopped: {}", self.totals.line(self.location.len()));
+        Ok(code)
+    }
+
+    /// The thread of one shard; it gives back whether it ended as it was asked to.
+    fn start_shard(
+        &self,
+        index: usize,
+        shard: Shard,
+        posts: Vec<Post>,
+        signals: signal_hook::iterator::Handle,
+    ) -> std::io::Result<thread::JoinHandle<bool>> {
+        let handler = self.handler(index);
+        let (settings, control, resolver) = (self.loop_settings.clone(), self.control.clone(), self.resolver.clone());
+        thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
+            let ended = shard.run(handler, &settings, &control, posts.clone(), resolver);
+            if let Err(error) = &ended {
+                tracing::error!(shard = index, %error, "the event queue failed; the server stops");
+                control.stop();
+                posts.iter().for_each(Post::wake);
+            }
+            signals.close();
+            ended.is_ok()
+        })
+    }
+
+    fn handler(&self, index: usize) -> ShardHandler {
+        let user = ScriptUser::new(
+            self.program.clone(),
+            self.settings.clone(),
+            self.location.clone(),
+            ScriptLog,
+            self.environment.clone(),
+        );
+        let shard = u8::try_from(index).unwrap_or(u8::MAX);
+        let config = engine::Config { shard, ..self.config.clone() };
+        ShardHandler {
+            index,
+            shards: self.config.shards,
+            steer_key: self.config.seed,
+            endpoint: Endpoint::new(config, user),
+            location: self.location.clone(),
+            totals: self.totals.clone(),
+            control: self.control.clone(),
+            expire_at: if index == 0 { Instant::ZERO } else { Instant::NEVER },
+        }
+    }
+
+    fn log_totals(&self, reports: u64) {
+        let begin = Clock::now();
+        while !self.totals.are_of(reports) && begin.elapsed() < REPORT_WAIT {
+            thread::sleep(Duration::from_millis(5));
+        }
+        tracing::info!("counters: {}", self.totals.line(self.location.len()));
+    }
+}
+
+fn random() -> Result<[u64; 4], StartError> {
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes).map_err(|e| StartError::of("the system has no random numbers", &e))?;
+    let mut numbers = [0_u64; 4];
+    for (number, chunk) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+        *number = chunk.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+    }
+    Ok(numbers)
+}
+
+/// What `-l` says, else the configuration, else loopback.
+fn where_to_listen(options: &Run, loaded: &Loaded) -> Result<Vec<Listen>, StartError> {
+    let port = loaded.settings.port;
+    if !options.listen.is_empty() {
+        let parse = |text: &String| Listen::parse(text, port).map_err(|e| StartError(format!("-l {text}: {e}")));
+        return options.listen.iter().map(parse).collect();
+    }
+    if !loaded.settings.listen.is_empty() {
+        return Ok(loaded.settings.listen.clone());
+    }
+    Ok(vec![Listen::on(ListenHost::Address(IpAddr::from([127, 0, 0, 1])), port)])
+}
+
+/// The sockets of each shard, and the listeners as the engine knows them, in the same order.
+type Bound = (Vec<Vec<UdpListener>>, Vec<engine::Listener>);
+
+/// Binds every address for every shard.
+fn bind_all(listen: &[Listen], shards: usize) -> Result<Bound, StartError> {
+    let mut sockets: Vec<Vec<UdpListener>> = (0..shards).map(|_| Vec::new()).collect();
+    let mut listeners: Vec<engine::Listener> = Vec::new();
+    for wanted in listen {
+        for address in addresses(wanted)? {
+            if address.port() != 0 && listeners.iter().any(|l| l.address == address) {
+                continue;
+            }
+            let bound = net::bind(address, shards).map_err(|e| StartError(e.to_string()))?;
+            let Some(address) = bound.first().map(UdpListener::address) else { continue };
+            sockets.iter_mut().zip(bound).for_each(|(shard, socket)| shard.push(socket));
+            listeners.push(engine::Listener {
+                transport: wanted.transport,
+                address,
+                advertise: wanted.advertise.clone(),
+            });
+        }
+    }
+    Ok((sockets, listeners))
+}
+
+/// The addresses that one `listen` stands for: a wildcard and an interface for all that they have now.
+fn addresses(listen: &Listen) -> Result<Vec<SocketAddr>, StartError> {
+    let all = |wanted: &dyn Fn(&net::Interface) -> bool| -> Result<Vec<SocketAddr>, StartError> {
+        let found = net::interfaces().map_err(|e| StartError::of("cannot list the network interfaces", &e))?;
+        Ok(found.iter().filter(|i| wanted(i)).map(|i| SocketAddr::new(i.address, listen.port)).collect())
+    };
+    let found = match &listen.host {
+        ListenHost::Address(ip) if ip.is_unspecified() => all(&|i| i.address.is_ipv4() == ip.is_ipv4())?,
+        ListenHost::Address(ip) => vec![SocketAddr::new(*ip, listen.port)],
+        ListenHost::Any => all(&|_| true)?,
+        ListenHost::Named(name) => match all(&|i| i.name == *name)? {
+            none if none.is_empty() => named(name, listen.port)?,
+            found => found,
+        },
+    };
+    match found.is_empty() {
+        true => Err(StartError(format!("cannot listen on {:?}: no address found; `ip address` lists them", listen.host))),
+        false => Ok(found),
+    }
+}
+
+/// The addresses of a host name, asked for once at start.
+fn named(name: &str, port: u16) -> Result<Vec<SocketAddr>, StartError> {
+    use std::net::ToSocketAddrs as _;
+    match (name, port).to_socket_addrs() {
+        Ok(found) => Ok(found.collect()),
+        Err(error) => Err(StartError(format!(
+            "cannot listen on '{name}': no such interface or host name ({error}); `ip address` lists the interfaces"
+        ))),
+    }
+}
+
+fn warn_of_small_buffers(sockets: &[Vec<UdpListener>]) {
+    /// Below this a burst of a tenth of a second at some thousand calls a second is lost.
+    const ENOUGH: usize = 1 << 20;
+    if let Some(small) = sockets.iter().flatten().map(UdpListener::receive_buffer_bytes).find(|b| *b < ENOUGH) {
+        tracing::warn!(
+            "the kernel grants receive buffers of {small} bytes only, too few for bursts; \
+             raise it with: sysctl net.core.rmem_max=8388608"
+        );
+    }
+}
+
+/// Three lines for whoever started it.
+struct Greeting<'a> {
+    options: &'a Run,
+    loaded: &'a Loaded,
+    listeners: &'a [engine::Listener],
+    shards: u8,
+}
+
+impl fmt::Display for Greeting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Strowger {} listens on", env!("CARGO_PKG_VERSION"))?;
+        for (i, listener) in self.listeners.iter().enumerate() {
+            write!(f, "{} udp:{}", if i > 0 { "," } else { "" }, listener.address)?;
+        }
+        writeln!(f, " ({} shard{})", self.shards, if self.shards == 1 { "" } else { "s" })?;
+        if let Some(first) = self.listeners.first() {
+            writeln!(f, "Register a phone: user name as you like, domain {}, no password", first.address)?;
+        }
+        match self.options.file() {
+            Some(_) => write!(f, "Configuration: {}", self.loaded.name),
+            None => write!(
+                f,
+                "Configuration: built in; `strowger init` writes it to strowger.cfg, `strowger run FILE` runs yours"
+            ),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! One shard of the server: an engine with the script as its user, and what it does besides messages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine::{Endpoint, Input, Outbox};
+use location::Location as _;
+use modules::ScriptUser;
+use net::{Control, Handler, Statistics};
+use sip::Instant;
+
+use crate::log::ScriptLog;
+use crate::striped::Striped;
+use crate::totals::{Snapshot, Totals};
+
+/// How often expired bindings are removed while there are none left over.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+
+/// How soon it goes on while there are.
+const EXPIRE_AGAIN: Duration = Duration::from_millis(10);
+
+/// Expired bindings removed in one step, over all stripes: some tenths of a millisecond.
+const EXPIRE_BUDGET: usize = 1_024;
+
+/// What a shard's loop drives.
+pub(crate) struct ShardHandler {
+    pub(crate) index: usize,
+    pub(crate) shards: u8,
+    /// Key of the hash that steers requests: the same for all shards.
+    pub(crate) steer_key: [u64; 4],
+    pub(crate) endpoint: Endpoint<ScriptUser<Striped, ScriptLog>>,
+    pub(crate) location: Striped,
+    pub(crate) totals: Arc<Totals>,
+    pub(crate) control: Arc<Control>,
+    /// When this shard next removes expired bindings; only the first one does.
+    pub(crate) expire_at: Instant,
+}
+
+impl ShardHandler {
+    fn expire(&mut self, now: Instant) {
+        if self.expire_at > now {
+            return;
+        }
+        let removed = self.location.expire(now, EXPIRE_BUDGET);
+        self.expire_at = now + if removed < EXPIRE_BUDGET { EXPIRE_EVERY } else { EXPIRE_AGAIN };
+    }
+}
+
+impl Handler for ShardHandler {
+    fn shard_of(&self, datagram: &[u8]) -> usize {
+        usize::from(engine::steer(datagram, self.shards, self.steer_key))
+    }
+
+    fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox) {
+        if matches!(input, Input::Timeout) {
+            self.expire(now);
+        }
+        self.endpoint.handle(now, input, out);
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        Some(self.endpoint.next_timeout().unwrap_or(Instant::NEVER).min(self.expire_at))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.endpoint.is_idle()
+    }
+
+    fn recover(&mut self) {
+        // The engine takes its buffers out while it works and puts them back when it is done: after a panic it goes on
+        // with empty ones. The transaction that was being handled ends by its timers.
+    }
+
+    fn report(&mut self, statistics: &Statistics) {
+        let snapshot = Snapshot {
+            reports: self.control.reports(),
+            loop_statistics: *statistics,
+            counters: self.endpoint.counters().clone(),
+            transactions: self.endpoint.transactions(),
+        };
+        self.totals.put(self.index, snapshot);
+    }
+}

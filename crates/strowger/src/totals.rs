@@ -1,0 +1,136 @@
+//! What all shards counted, for the line that SIGUSR1 and the end of the server write.
+//!
+//! Each shard counts for itself and leaves a copy here about once a second; nobody else's cache line is touched on a
+//! message's way.
+
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use engine::Counters;
+use net::Statistics;
+
+/// One shard's copy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// Orders to report that were seen when this was taken.
+    pub(crate) reports: u64,
+    pub(crate) loop_statistics: Statistics,
+    pub(crate) counters: Counters,
+    pub(crate) transactions: usize,
+}
+
+/// The copies of all shards.
+#[derive(Debug)]
+pub(crate) struct Totals(Box<[Mutex<Snapshot>]>);
+
+impl Totals {
+    pub(crate) fn new(shards: usize) -> Totals {
+        Totals((0..shards).map(|_| Mutex::default()).collect())
+    }
+
+    /// Replaces the copy of one shard.
+    pub(crate) fn put(&self, shard: usize, snapshot: Snapshot) {
+        if let Some(slot) = self.0.get(shard) {
+            *lock(slot) = snapshot;
+        }
+    }
+
+    /// Whether every shard has left a copy since the `reports`th order to do so.
+    pub(crate) fn are_of(&self, reports: u64) -> bool {
+        self.0.iter().all(|slot| lock(slot).reports >= reports)
+    }
+
+    /// The sum over all shards, to be printed in one line; `bindings` are held by the location table.
+    pub(crate) fn line(&self, bindings: usize) -> Line {
+        let shards: Vec<Snapshot> = self.0.iter().map(|slot| lock(slot).clone()).collect();
+        Line { shards, bindings }
+    }
+}
+
+fn lock(slot: &Mutex<Snapshot>) -> MutexGuard<'_, Snapshot> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All counters in one line of `name=value`.
+pub(crate) struct Line {
+    shards: Vec<Snapshot>,
+    bindings: usize,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bindings={}", self.bindings)?;
+        let sum = |field: fn(&Snapshot) -> u64| self.shards.iter().map(field).sum::<u64>();
+        for (name, field) in FIELDS {
+            write!(f, " {name}={}", sum(*field))?;
+        }
+        Ok(())
+    }
+}
+
+type Field = fn(&Snapshot) -> u64;
+
+/// Every counter by its name; a new one is added here.
+const FIELDS: &[(&str, Field)] = &[
+    ("transactions", |s| s.transactions as u64),
+    ("datagrams_in", |s| s.loop_statistics.datagrams_received),
+    ("datagrams_out", |s| s.loop_statistics.datagrams_sent),
+    ("unsent", |s| s.loop_statistics.datagrams_unsent),
+    ("receive_drops", |s| s.loop_statistics.receive_drops),
+    ("crossed", |s| s.loop_statistics.crossed),
+    ("queue_drops", |s| s.loop_statistics.queue_drops),
+    ("wakeups", |s| s.loop_statistics.wakeups),
+    ("panics", |s| s.loop_statistics.panics),
+    ("requests", |s| s.counters.requests_in),
+    ("responses", |s| s.counters.responses_in),
+    ("transactions_created", |s| s.counters.transactions_created),
+    ("branches", |s| s.counters.branches),
+    ("forwarded_stateless", |s| s.counters.forwarded_stateless),
+    ("responses_forwarded", |s| s.counters.responses_forwarded),
+    ("retransmissions_in", |s| s.counters.retransmissions_in),
+    ("retransmissions_out", |s| s.counters.retransmissions_out),
+    ("timeouts", |s| s.counters.timeouts),
+    ("ack_timeouts", |s| s.counters.ack_timeouts),
+    ("acks_absorbed", |s| s.counters.acks_absorbed),
+    ("parse_errors", |s| s.counters.parse_errors),
+    ("invalid_requests", |s| s.counters.invalid_requests),
+    ("invalid_responses", |s| s.counters.invalid_responses),
+    ("too_large", |s| s.counters.too_large),
+    ("foreign_responses", |s| s.counters.foreign_responses),
+    ("stray_responses", |s| s.counters.stray_responses),
+    ("transport_errors", |s| s.counters.transport_errors),
+    ("table_full", |s| s.counters.table_full),
+    ("suspended_full", |s| s.counters.suspended_full),
+    ("drained", |s| s.counters.drained),
+    ("loops", |s| s.counters.loops),
+    ("too_many_hops", |s| s.counters.too_many_hops),
+    ("resolves", |s| s.counters.resolves),
+    ("resolve_failures", |s| s.counters.resolve_failures),
+    ("held_back", |s| s.counters.held_back),
+    ("cancels_out", |s| s.counters.cancels_out),
+    ("replies_1xx", |s| s.counters.replies[0]),
+    ("replies_2xx", |s| s.counters.replies[1]),
+    ("replies_3xx", |s| s.counters.replies[2]),
+    ("replies_4xx", |s| s.counters.replies[3]),
+    ("replies_5xx", |s| s.counters.replies[4]),
+    ("replies_6xx", |s| s.counters.replies[5]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_sums_the_shards() {
+        let totals = Totals::new(2);
+        for shard in 0..2 {
+            assert!(!totals.are_of(1));
+            let counters = Counters { requests_in: 20 + shard as u64, ..Counters::default() };
+            totals.put(shard, Snapshot { reports: 1, counters, transactions: 3, ..Snapshot::default() });
+        }
+        assert!(totals.are_of(1));
+        let line = totals.line(7).to_string();
+        assert!(line.starts_with("bindings=7 transactions=6 ") && line.contains(" requests=41 "), "{line}");
+        assert!(!line.contains('\n'));
+    }
+}
