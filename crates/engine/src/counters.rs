@@ -31,6 +31,8 @@ pub struct Counters {
     pub retransmissions_out: u64,
     /// Transactions created.
     pub transactions_created: u64,
+    /// Transactions dropped because a panic cut short what was done with them.
+    pub transactions_lost: u64,
     /// Requests forwarded with state: branches sent.
     pub branches: u64,
     /// Requests forwarded without state.

@@ -21,7 +21,7 @@ use crate::wheel::{TimerKey, Which};
 use alloc::boxed::Box;
 use core::net::IpAddr;
 use hashbrown::HashMap;
-use sip::{Edits, Index, Instant, Message, Method, NameAddr, Uri};
+use sip::{Edits, HeaderName, Index, Instant, Message, Method, NameAddr, Uri};
 
 /// Rounds of failure and new branches after one event, at most: each takes a target, and targets are bounded.
 const ROUNDS_MAX: u32 = 64;
@@ -63,7 +63,11 @@ impl<U: TransactionUser> Endpoint<U> {
     }
 
     /// Takes in one event; what is to be done is appended to `out`. `now` never goes back.
+    ///
+    /// A panic in here is a bug of ours or of the user's. Whoever catches it may go on: the next call drops the
+    /// transaction that was being worked on and counts it ([`Counters::transactions_lost`]).
     pub fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox) {
+        self.recover();
         let first = out.outputs.len();
         match input {
             Input::Message { path, bytes } => self.on_message(path, bytes, now, out),
@@ -74,6 +78,19 @@ impl<U: TransactionUser> Endpoint<U> {
         }
         self.on_timers(now, out);
         self.core.count_out(out.outputs.get(first..).unwrap_or(&[]));
+        self.core.busy = None;
+    }
+
+    /// Drops the transaction in whose midst the last call was cut short.
+    fn recover(&mut self) {
+        if let Some(id) = self.core.busy.take() {
+            if let Some(ask) = self.core.table.get(id).and_then(|entry| entry.suspended) {
+                self.core.resolver.answered(ask);
+            }
+            self.suspended.remove(&id);
+            self.core.remove(id);
+            self.core.counters.transactions_lost += 1;
+        }
     }
 
     /// When to call [`Endpoint::handle`] with [`Input::Timeout`] at the latest; `None` if nothing is pending.
@@ -155,9 +172,10 @@ impl<U: TransactionUser> Endpoint<U> {
             }
             return;
         }
-        if let Err(reject) = sip::validate::request(message) {
+        if let Err(reject) = check(message) {
             core.counters.invalid_requests += 1;
-            if !ack && message.via_top().is_ok() {
+            // A Via that does not parse is sent back as it stands, to where the request came from.
+            if !ack && message.header(HeaderName::Via).is_some() {
                 let reason = reject.reason.as_bytes();
                 let reply = Reply { status: reject.status, reason, headers: b"", body: b"" };
                 core.reply_stateless(message, &arrival, &reply, out);
@@ -455,6 +473,7 @@ impl<U: TransactionUser> Endpoint<U> {
         with: impl FnOnce(&mut Self, &Message<'_>, &Arrival, Box<Work>, U::State),
     ) {
         let Some(arrival) = self.core.arrival_of(id) else { return };
+        self.core.busy = Some(id);
         let Some(entry) = self.core.table.get_mut(id) else { return };
         let mut bytes = core::mem::take(&mut entry.request);
         let work = entry.work.take();
@@ -473,6 +492,7 @@ impl<U: TransactionUser> Endpoint<U> {
 
     /// Looks at a transaction after something happened to its branches, and does what follows from it.
     fn settle(&mut self, id: EntryId, now: Instant, out: &mut Outbox) {
+        self.core.busy = Some(id);
         for _ in 0..ROUNDS_MAX {
             match self.core.settled(id) {
                 Settled::Open => break,
@@ -617,6 +637,7 @@ impl<U: TransactionUser> Endpoint<U> {
         now: Instant,
         out: &mut Outbox,
     ) {
+        self.core.busy = Some(id);
         match self.core.branch_response(id, index, message, now, out) {
             Verdict::Absorbed => self.core.tidy(id),
             Verdict::Forward => {
@@ -706,6 +727,7 @@ impl<U: TransactionUser> Endpoint<U> {
     fn on_timer(&mut self, key: TimerKey, now: Instant, out: &mut Outbox) {
         self.core.timer_fired(key);
         let id = key.entry;
+        self.core.busy = Some(id);
         match key.branch {
             Some(index) => self.core.branch_timer(id, index, key.which, now, out),
             None => {
@@ -801,6 +823,7 @@ impl<U: TransactionUser> Endpoint<U> {
     /// The answer that a script waited for.
     fn resume(&mut self, id: EntryId, answer: Answer<'_>, now: Instant, out: &mut Outbox) {
         let Some(suspended) = self.suspended.remove(&id) else { return };
+        self.core.busy = Some(id);
         let Some(entry) = self.core.table.get_mut(id) else { return };
         entry.suspended = None;
         self.core.arm_server(id, Actions { expire: Arm::Stop, ..Actions::NONE }, now);
@@ -827,6 +850,17 @@ impl<U: TransactionUser> Endpoint<U> {
         self.core.give_request_back(id, &mut bytes);
         self.after_script(ran, now, out);
     }
+}
+
+/// What every element checks (RFC 3261 §8.2, §16.3 item 1), and that a branch names something: one that is the magic
+/// cookie alone would be the same for all requests (RFC 4475 §3.2.1 leaves the choice).
+fn check(message: &Message<'_>) -> Result<(), sip::Reject> {
+    sip::validate::request(message)?;
+    let branch = message.via_top().ok().and_then(|via| via.branch());
+    if branch.is_some_and(|branch| branch.eq_ignore_ascii_case(crate::branch::MAGIC)) {
+        return Err(sip::Reject { status: 400, reason: "Empty Branch" });
+    }
+    Ok(())
 }
 
 /// The URI that a target's next hop was taken from.

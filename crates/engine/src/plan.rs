@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) routes_removed: usize,
     /// Whether the last Route value became the Request-URI (the previous hop was a strict router).
     pub(crate) last_route_removed: bool,
+    /// Whether it is known that no Route value is left.
+    pub(crate) routes_gone: bool,
     /// Max-Forwards to be written.
     pub(crate) max_forwards: Option<u32>,
     /// Breadth that is left (RFC 5393 §5.3.3).

@@ -161,7 +161,7 @@ impl<S> Core<S> {
 
     /// Whether an ACK belongs to a response of our own.
     pub(crate) fn is_own_ack(&self, ack: &Message<'_>) -> bool {
-        ack.to_tag().is_some_and(|tag| tag == self.to_tag(ack))
+        ack.to_tag().is_some_and(|tag| tag.len() == 13 && tag == self.to_tag(ack))
     }
 
     /// Appends a response of our own to `out`.

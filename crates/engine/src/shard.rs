@@ -48,6 +48,8 @@ pub(crate) struct Core<S> {
     pub(crate) text: Vec<u8>,
     pub(crate) draining: bool,
     pub(crate) unfinished: usize,
+    /// The transaction being worked on.
+    pub(crate) busy: Option<EntryId>,
     /// Bytes of last responses longer than [`FINISHED_BYTES_MAX`].
     pub(crate) long_bytes: usize,
     pub(crate) cookies: u64,
@@ -73,6 +75,7 @@ impl<S> Core<S> {
             text: Vec::new(),
             draining: false,
             unfinished: 0,
+            busy: None,
             long_bytes: 0,
             cookies: 0,
         }
@@ -161,6 +164,7 @@ impl<S> Core<S> {
             state: None,
         };
         let id = self.table.insert(entry).ok_or(EngineError::TableFull)?;
+        self.busy = Some(id);
         self.unfinished += 1;
         self.counters.transactions_created += 1;
         self.arm_server(id, actions, now);
@@ -183,7 +187,7 @@ impl<S> Core<S> {
         }
     }
 
-    fn remove(&mut self, id: EntryId) {
+    pub(crate) fn remove(&mut self, id: EntryId) {
         self.drop_response(id);
         let Some(mut entry) = self.table.remove(id) else { return };
         if entry.unfinished {
@@ -453,7 +457,11 @@ pub(crate) fn request_key(message: &Message<'_>, method: Method) -> Option<Small
     if key.first() == Some(&b'3') {
         key.extend_from_slice(branch);
         key.push(0);
-        key.extend(via.sent_by_bytes().iter().map(u8::to_ascii_lowercase));
+        let start = key.len();
+        key.extend_from_slice(via.sent_by_bytes());
+        if let Some(sent_by) = key.get_mut(start..) {
+            sent_by.make_ascii_lowercase();
+        }
         return Some(key);
     }
     for part in [

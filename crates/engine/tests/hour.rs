@@ -5,7 +5,7 @@ mod rig;
 use rig::to_bob;
 use rig::world::{PERFECT, World};
 
-const CALLS_PER_SECOND: u64 = 5;
+const CALLS_PER_SECOND: u64 = 10;
 const MINUTE: u64 = 60_000_000;
 
 /// RFC 3261 §17: each transaction is destroyed at its end, so the table follows the rate and not the time.

@@ -14,5 +14,5 @@ mod udp;
 pub use interface::{Interface, interfaces};
 pub use queue::{Parcel, Post, Postbox, post_office};
 pub use resolver::Resolver;
-pub use shard::{Control, Handler, Settings, Shard, Statistics};
+pub use shard::{Control, Handler, SHARDS_MAX, Settings, Shard, Statistics};
 pub use udp::{BindError, UdpListener, bind};

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant as Clock};
 use engine::{Answer, Ask, FlowId, Input, ListenerId, Outbox, Output, Path};
 use mio::{Events, Interest, Poll, Token};
 use sip::Instant;
+use smallvec::SmallVec;
 
 use crate::queue::{Parcel, Post, Postbox, post_office};
 use crate::resolver::Resolver;
-use crate::sys::{self, BATCH, ReceiveBatch, SendBatch};
+use crate::sys::{self, BATCH, Outgoing, ReceiveBatch, SendBatch};
 use crate::udp::UdpListener;
 
 /// Batches received from one socket before the others, the queue and the timers get their turn.
@@ -25,6 +26,9 @@ const ERRORS_PER_TURN: usize = 64;
 const PARCELS_PER_TURN: usize = 256;
 
 const WAKE: Token = Token(usize::MAX);
+
+/// Shards of one server, at most.
+pub const SHARDS_MAX: usize = 64;
 
 /// What the loop carries bytes for: `engine::Endpoint` in the server.
 pub trait Handler {
@@ -56,17 +60,26 @@ pub struct Settings {
 }
 
 /// Orders to all shards, from the thread that gets the signals.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Control {
     order: AtomicU8,
     reports: AtomicU64,
+    /// One bit for each shard that may still have something in flight: a draining server stops when none is left,
+    /// all shards together, since until then each may be needed by the others.
+    in_flight: AtomicU64,
 }
 
 impl Control {
     const DRAIN: u8 = 1;
     const STOP: u8 = 2;
 
-    /// No new transactions; each shard stops when nothing is in flight.
+    /// For this many shards, at most [`SHARDS_MAX`].
+    pub fn new(shards: usize) -> Control {
+        let all = 1_u64.checked_shl(shards as u32).map_or(u64::MAX, |bit| bit - 1);
+        Control { order: AtomicU8::new(0), reports: AtomicU64::new(0), in_flight: AtomicU64::new(all) }
+    }
+
+    /// No new transactions; all shards stop when nothing is in flight in any.
     pub fn drain(&self) {
         self.order.fetch_max(Self::DRAIN, Ordering::Release);
     }
@@ -79,6 +92,17 @@ impl Control {
     /// All shards report their counters soon.
     pub fn report(&self) {
         self.reports.fetch_add(1, Ordering::Release);
+    }
+
+    /// Notes whether the draining shard `index` has something in flight; returns whether none has.
+    fn is_drained(&self, index: usize, idle: bool) -> bool {
+        let bit = 1_u64 << (index % SHARDS_MAX);
+        let before = if idle {
+            self.in_flight.fetch_and(!bit, Ordering::AcqRel) & !bit
+        } else {
+            self.in_flight.fetch_or(bit, Ordering::AcqRel) | bit
+        };
+        before == 0
     }
 
     /// How often [`report`](Self::report) was called.
@@ -158,7 +182,7 @@ impl Shard {
         let mut events = Events::with_capacity(listeners.len() + 1);
         let mut turn = Turn {
             ready: vec![true; listeners.len()],
-            outgoing: Outgoing { listeners, batch: SendBatch::new(), unsent: 0, sent: 0 },
+            outgoing: Sender { listeners, batch: SendBatch::new(), unsent: 0, sent: 0 },
             index,
             handler,
             out: Outbox::new(),
@@ -214,7 +238,7 @@ struct Turn<H> {
     now: Instant,
     ready: Vec<bool>,
     statistics: Statistics,
-    outgoing: Outgoing,
+    outgoing: Sender,
     posts: Vec<Post>,
     post: Post,
     resolver: Resolver,
@@ -251,8 +275,8 @@ impl<H: Handler> Turn<H> {
             },
         }
         let listener = ListenerId(i as u16);
-        for (remote, bytes) in batch.datagrams() {
-            let path = Path { listener, flow: FlowId::DATAGRAM, local: None, remote };
+        for (remote, local, bytes) in batch.datagrams() {
+            let path = Path { listener, flow: FlowId::DATAGRAM, local, remote };
             self.datagram(path, bytes);
         }
         self.flush();
@@ -387,16 +411,16 @@ impl Gather {
 }
 
 /// The sending half: groups what goes out by one socket into batches.
-struct Outgoing {
+struct Sender {
     listeners: Vec<UdpListener>,
     batch: SendBatch,
     sent: u64,
     unsent: u64,
 }
 
-impl Outgoing {
+impl Sender {
     fn send(&mut self, out: &Outbox) {
-        let mut pending: smallvec::SmallVec<[(std::net::SocketAddr, &[u8]); BATCH]> = smallvec::SmallVec::new();
+        let mut pending: SmallVec<[Outgoing<'_>; BATCH]> = SmallVec::new();
         let mut by = ListenerId(0);
         for output in &out.outputs {
             let Output::Send { path, bytes } = output else { continue };
@@ -406,7 +430,7 @@ impl Outgoing {
             }
             by = path.listener;
             if let Some(bytes) = out.bytes.get(bytes.clone()) {
-                pending.push((path.remote, bytes));
+                pending.push(Outgoing { to: path.remote, from: path.local, bytes });
             }
         }
         if !pending.is_empty() {
@@ -414,7 +438,7 @@ impl Outgoing {
         }
     }
 
-    fn send_batch(&mut self, by: ListenerId, mut datagrams: &[(std::net::SocketAddr, &[u8])]) {
+    fn send_batch(&mut self, by: ListenerId, mut datagrams: &[Outgoing<'_>]) {
         /// Times that one datagram is tried: an ICMP error of an earlier one is reported instead of sending it.
         const TRIES: u32 = 3;
         let Some(listener) = self.listeners.get(usize::from(by.0)) else { return };
@@ -462,7 +486,12 @@ impl Orders {
             self.next_report = turn.now + Self::REPORT_EVERY;
             turn.report();
         }
-        order >= Control::STOP || (self.draining && turn.handler.is_idle())
+        if self.draining && order < Control::STOP && self.control.is_drained(turn.index, turn.handler.is_idle()) {
+            self.control.stop();
+            turn.posts.iter().for_each(Post::wake);
+            return true;
+        }
+        order >= Control::STOP
     }
 }
 

@@ -20,12 +20,16 @@ pub(crate) const DATAGRAM_MAX: usize = 65_535;
 /// set of the cache.
 const STRIDE: usize = 65_536 + 19 * 64;
 
+/// Room for one `in_pktinfo` or `in6_pktinfo` with its header, aligned as control messages must be.
+type Control = [u64; 8];
+
 /// Buffers for one `recvmmsg`, laid out once and used again for every call.
 pub(crate) struct ReceiveBatch {
     buffers: Box<[u8]>,
     names: Box<[libc::sockaddr_storage; BATCH]>,
     vectors: Box<[libc::iovec; BATCH]>,
     headers: Box<[libc::mmsghdr; BATCH]>,
+    controls: Box<[Control; BATCH]>,
     received: usize,
 }
 
@@ -41,13 +45,15 @@ impl ReceiveBatch {
         let mut vectors: Box<[libc::iovec; BATCH]> = Box::new(unsafe { mem::zeroed() });
         // SAFETY: as above.
         let mut headers: Box<[libc::mmsghdr; BATCH]> = Box::new(unsafe { mem::zeroed() });
+        let mut controls: Box<[Control; BATCH]> = Box::new([[0; 8]; BATCH]);
         for (i, buffer) in buffers.chunks_exact_mut(STRIDE).enumerate() {
             vectors[i] = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: DATAGRAM_MAX };
             headers[i].msg_hdr.msg_name = ptr::from_mut(&mut names[i]).cast();
             headers[i].msg_hdr.msg_iov = ptr::from_mut(&mut vectors[i]);
             headers[i].msg_hdr.msg_iovlen = 1;
+            headers[i].msg_hdr.msg_control = ptr::from_mut(&mut controls[i]).cast();
         }
-        ReceiveBatch { buffers, names, vectors, headers, received: 0 }
+        ReceiveBatch { buffers, names, vectors, headers, controls, received: 0 }
     }
 
     /// Receives what is there, without waiting; returns how many datagrams.
@@ -56,10 +62,11 @@ impl ReceiveBatch {
     pub(crate) fn receive(&mut self, socket: RawFd) -> io::Result<usize> {
         for header in &mut self.headers[..] {
             header.msg_hdr.msg_namelen = mem::size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            header.msg_hdr.msg_controllen = mem::size_of::<Control>();
         }
         self.received = 0;
-        // SAFETY: `headers` holds BATCH headers whose names and vectors point into boxes that live as long as `self`
-        // and are borrowed mutably for the call; `vectors` give the true length of each buffer.
+        // SAFETY: `headers` holds BATCH headers whose names, vectors and controls point into boxes that live as long as
+        // `self` and are borrowed mutably for the call; each comes with its true length.
         let n = unsafe {
             libc::recvmmsg(
                 socket,
@@ -74,18 +81,55 @@ impl ReceiveBatch {
         }
         self.received = usize::try_from(n).unwrap_or(0).min(BATCH);
         debug_assert!(self.vectors.iter().all(|v| v.iov_len == DATAGRAM_MAX), "recvmmsg does not write vectors");
+        debug_assert!(!self.controls.is_empty());
         Ok(self.received)
     }
 
-    /// The datagrams of the last [`receive`](Self::receive) and where they came from.
-    pub(crate) fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+    /// The datagrams of the last [`receive`](Self::receive): where each came from, which of our addresses it was sent to
+    /// if the socket was told to find out, and its bytes.
+    pub(crate) fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, Option<IpAddr>, &[u8])> {
         self.headers[..self.received].iter().zip(&self.names[..]).zip(self.buffers.chunks_exact(STRIDE)).filter_map(
             |((header, name), buffer)| {
                 let length = (header.msg_len as usize).min(DATAGRAM_MAX);
-                Some((address_from(name)?, &buffer[..length]))
+                Some((address_from(name)?, asked_address(&header.msg_hdr), &buffer[..length]))
             },
         )
     }
+}
+
+/// The destination address in the control messages of a received datagram (`IP_PKTINFO`, `IPV6_PKTINFO`).
+fn asked_address(header: &libc::msghdr) -> Option<IpAddr> {
+    if header.msg_controllen == 0 {
+        return None;
+    }
+    // SAFETY: the kernel filled in `header`, whose control buffer its owner still holds.
+    let message = unsafe { libc::CMSG_FIRSTHDR(header) };
+    if message.is_null() {
+        return None;
+    }
+    // SAFETY: a non-null CMSG_FIRSTHDR is a whole control header within the buffer.
+    match unsafe { ((*message).cmsg_level, (*message).cmsg_type) } {
+        (libc::SOL_IP, libc::IP_PKTINFO) => {
+            // SAFETY: the kernel puts an in_pktinfo behind a header of this level and type.
+            let info = unsafe { ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::in_pktinfo>()) };
+            Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(info.ipi_addr.s_addr))))
+        }
+        (libc::SOL_IPV6, libc::IPV6_PKTINFO) => {
+            // SAFETY: the kernel puts an in6_pktinfo behind a header of this level and type.
+            let info = unsafe { ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::in6_pktinfo>()) };
+            Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)))
+        }
+        _ => None,
+    }
+}
+
+/// One datagram to be sent.
+#[derive(Clone, Copy)]
+pub(crate) struct Outgoing<'a> {
+    pub(crate) to: SocketAddr,
+    /// Our address that it leaves by, where the socket is bound to all of them.
+    pub(crate) from: Option<IpAddr>,
+    pub(crate) bytes: &'a [u8],
 }
 
 /// Addresses and headers for one `sendmmsg`, used again for every call.
@@ -93,6 +137,7 @@ pub(crate) struct SendBatch {
     names: Vec<(libc::sockaddr_storage, libc::socklen_t)>,
     vectors: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
+    controls: Box<[Control; BATCH]>,
 }
 
 // SAFETY: the raw pointers are written anew before each call and used only within it.
@@ -104,6 +149,7 @@ impl SendBatch {
             names: Vec::with_capacity(BATCH),
             vectors: Vec::with_capacity(BATCH),
             headers: Vec::with_capacity(BATCH),
+            controls: Box::new([[0; 8]; BATCH]),
         }
     }
 
@@ -112,26 +158,30 @@ impl SendBatch {
     /// # Errors
     ///
     /// The error of the first datagram, when not even that one was taken.
-    pub(crate) fn send(&mut self, socket: RawFd, datagrams: &[(SocketAddr, &[u8])]) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, socket: RawFd, datagrams: &[Outgoing<'_>]) -> io::Result<usize> {
         self.names.clear();
         self.vectors.clear();
         self.headers.clear();
         let datagrams = &datagrams[..datagrams.len().min(BATCH)];
-        for (to, bytes) in datagrams {
+        for Outgoing { to, bytes, .. } in datagrams {
             self.names.push(address_into(to));
             self.vectors.push(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
         }
-        for (name, vector) in self.names.iter_mut().zip(&mut self.vectors) {
+        let froms = datagrams.iter().map(|datagram| datagram.from).zip(&mut self.controls[..]);
+        for ((name, vector), (from, control)) in self.names.iter_mut().zip(&mut self.vectors).zip(froms) {
             // SAFETY: all-zero is a valid mmsghdr.
             let mut header: libc::mmsghdr = unsafe { mem::zeroed() };
             header.msg_hdr.msg_name = ptr::from_mut(&mut name.0).cast();
             header.msg_hdr.msg_namelen = name.1;
             header.msg_hdr.msg_iov = ptr::from_mut(vector);
             header.msg_hdr.msg_iovlen = 1;
+            if let Some(from) = from {
+                leave_by(from, control, &mut header.msg_hdr);
+            }
             self.headers.push(header);
         }
-        // SAFETY: every header points to a name and a vector of `self`, which neither move nor grow until the call
-        // returns; the vectors point to `datagrams`, borrowed for the call, which the kernel only reads.
+        // SAFETY: every header points to a name, a vector and a control of `self`, which neither move nor grow until the
+        // call returns; the vectors point to `datagrams`, borrowed for the call, which the kernel only reads.
         let n = unsafe {
             libc::sendmmsg(
                 socket,
@@ -141,6 +191,42 @@ impl SendBatch {
             )
         };
         if n < 0 { Err(io::Error::last_os_error()) } else { Ok(usize::try_from(n).unwrap_or(0)) }
+    }
+}
+
+/// Has a datagram leave by one of our addresses (`IP_PKTINFO`, `IPV6_PKTINFO`).
+fn leave_by(from: IpAddr, control: &mut Control, header: &mut libc::msghdr) {
+    header.msg_control = control.as_mut_ptr().cast();
+    match from {
+        IpAddr::V4(from) => {
+            // SAFETY: all-zero is a valid in_pktinfo.
+            let mut info: libc::in_pktinfo = unsafe { mem::zeroed() };
+            info.ipi_spec_dst.s_addr = u32::from(from).to_be();
+            // SAFETY: `control` is aligned and longer than CMSG_SPACE of this type.
+            unsafe { put_control(header, libc::SOL_IP, libc::IP_PKTINFO, info) };
+        }
+        IpAddr::V6(from) => {
+            let info = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: from.octets() }, ipi6_ifindex: 0 };
+            // SAFETY: as above.
+            unsafe { put_control(header, libc::SOL_IPV6, libc::IPV6_PKTINFO, info) };
+        }
+    }
+}
+
+/// # Safety
+///
+/// `header.msg_control` points to writable memory, aligned for a control header, of at least `CMSG_SPACE` of `T`.
+unsafe fn put_control<T>(header: &mut libc::msghdr, level: i32, kind: i32, value: T) {
+    let size = mem::size_of::<T>() as libc::c_uint;
+    // SAFETY: CMSG_SPACE only computes.
+    header.msg_controllen = unsafe { libc::CMSG_SPACE(size) } as usize;
+    // SAFETY: by the caller's promise there is room for the header and the value.
+    unsafe {
+        let message = libc::CMSG_FIRSTHDR(header);
+        (*message).cmsg_level = level;
+        (*message).cmsg_type = kind;
+        (*message).cmsg_len = libc::CMSG_LEN(size) as usize;
+        libc::CMSG_DATA(message).cast::<T>().write_unaligned(value);
     }
 }
 
@@ -349,13 +435,14 @@ mod tests {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             let (a, b) = (UdpSocket::bind(any).unwrap(), UdpSocket::bind(any).unwrap());
             let to = b.local_addr().unwrap();
-            let sent = SendBatch::new().send(a.as_raw_fd(), &[(to, b"one"), (to, b""), (to, b"three")]).unwrap();
+            let out = |bytes| Outgoing { to, from: None, bytes };
+            let sent = SendBatch::new().send(a.as_raw_fd(), &[out(b"one"), out(b""), out(b"three")]).unwrap();
             assert_eq!(sent, 3);
             let mut batch = ReceiveBatch::new();
             assert_eq!(batch.receive(b.as_raw_fd()).unwrap(), 3);
             let from = a.local_addr().unwrap();
             let got: Vec<_> = batch.datagrams().collect();
-            assert_eq!(got, [(from, &b"one"[..]), (from, &b""[..]), (from, &b"three"[..])]);
+            assert_eq!(got, [(from, None, &b"one"[..]), (from, None, &b""[..]), (from, None, &b"three"[..])]);
         }
     }
 

@@ -119,6 +119,12 @@ fn open(address: SocketAddr, share_port: bool) -> io::Result<UdpListener> {
     let (level, option) =
         if address.is_ipv6() { (libc::SOL_IPV6, libc::IPV6_RECVERR) } else { (libc::SOL_IP, libc::IP_RECVERR) };
     sys::set_option(socket.as_raw_fd(), level, option, 1)?;
+    if address.ip().is_unspecified() {
+        // The kernel tells which of its addresses was asked, and answers leave by that one.
+        let (level, option) =
+            if address.is_ipv6() { (libc::SOL_IPV6, libc::IPV6_RECVPKTINFO) } else { (libc::SOL_IP, libc::IP_PKTINFO) };
+        sys::set_option(socket.as_raw_fd(), level, option, 1)?;
+    }
     socket.bind(&address.into())?;
     let receive_buffer_bytes = socket.recv_buffer_size()?;
     let address = socket.local_addr()?.as_socket().unwrap_or(address);

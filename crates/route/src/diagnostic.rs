@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 /// A range of bytes in one of the [`Sources`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, PartialOrd, Ord)]
@@ -280,6 +280,11 @@ pub fn render(diagnostic: &Diagnostic, sources: &Sources, colour: Colour) -> Str
         }
         shown.push(span.file);
         let Some(file) = sources.file(span.file) else { continue };
+        if marks.iter().any(|((at, _), _)| at.file == span.file && !shows_well(&file.text, *at)) {
+            let place = sources.position(*span);
+            group = group.element(Origin::path(place.file).line(place.line).char_column(place.column));
+            continue;
+        }
         let mut snippet = Snippet::source(file.text.as_str()).path(file.name.as_str());
         for ((at, words), primary) in marks.iter().filter(|((at, _), _)| at.file == span.file) {
             let kind = if *primary { AnnotationKind::Primary } else { AnnotationKind::Context };
@@ -300,8 +305,22 @@ pub fn render(diagnostic: &Diagnostic, sources: &Sources, colour: Colour) -> Str
     renderer.render(&[group])
 }
 
+/// Whether the lines of a span are short enough to be drawn.
+fn shows_well(text: &str, span: Span) -> bool {
+    const LINE_MAX: usize = 4096;
+    let bytes = text.as_bytes();
+    let before = bytes.get(..span.start as usize).unwrap_or_default();
+    let after = bytes.get(span.start as usize..).unwrap_or_default();
+    let head = before.iter().rev().take(LINE_MAX).position(|byte| *byte == b'\n');
+    let tail = after.iter().take(LINE_MAX).position(|byte| *byte == b'\n');
+    (head.is_some() || before.len() < LINE_MAX) && (tail.is_some() || after.len() < LINE_MAX)
+}
+
 /// The candidate nearest to `word` by edit distance, when one is near enough to be meant.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    if word.len() < 2 {
+        return None;
+    }
     let limit = (word.chars().count() / 3).max(1);
     candidates
         .into_iter()

@@ -124,7 +124,8 @@ impl<'a> Lexer<'a> {
 
     /// The next token; [`TokenKind::End`] when there is none.
     pub(crate) fn next(&mut self, findings: &mut Vec<Diagnostic>) -> Token {
-        let mut gap = if self.at == 0 { Gap::Line } else { Gap::None };
+        // Behind a directive a new line begins, too.
+        let mut gap = if self.line_start { Gap::Line } else { Gap::None };
         loop {
             gap = self.skip(gap, findings);
             let from = self.at;
@@ -281,8 +282,10 @@ impl<'a> Lexer<'a> {
             Diagnostic::error("open-string", "this string is never closed", self.span(from))
                 .label(alloc::format!("no `{}` ends it", char::from(quote))),
         );
+        // What would end the statement is read as if it did.
         let text = self.text.get(from + 1..self.at).unwrap_or_default();
         let text = text.trim_end_matches([')', ';', '{', ' ']);
+        self.at = from + 1 + text.len();
         TokenKind::Str(text.as_bytes().into())
     }
 

@@ -34,7 +34,13 @@ fn configuration_of_the_thesis_registers() {
     assert_eq!(run(THESIS, &mut host), Verdict::End(1));
     assert_eq!(
         host.calls,
-        ["mf_process_maxfwd_header(10)", "len_gt(0)", "record_route()", "loose_route()", "save(\"location\")"]
+        [
+            "mf_process_maxfwd_header(10)",
+            "len_gt(0)",
+            "record_route()",
+            "loose_route()",
+            "save(\"location\")"
+        ]
     );
 }
 
@@ -101,15 +107,26 @@ fn steps_of_a_whole_request_stay_few() {
 fn default_configuration_of_kamailio_has_no_syntax_errors() {
     let path = std::env::var("KAMAILIO_CFG").unwrap();
     let text = std::fs::read_to_string(path).unwrap();
-    let features =
-        ["WITH_MYSQL", "WITH_AUTH", "WITH_NAT", "WITH_PSTN", "WITH_VOICEMAIL", "WITH_ANTIFLOOD", "WITH_JSONRPC", "WITH_TLS"];
+    let features = [
+        "WITH_MYSQL",
+        "WITH_AUTH",
+        "WITH_NAT",
+        "WITH_PSTN",
+        "WITH_VOICEMAIL",
+        "WITH_ANTIFLOOD",
+        "WITH_JSONRPC",
+        "WITH_TLS",
+    ];
     let all: Vec<(&str, &str)> = features.iter().map(|name| (*name, "")).collect();
     for defines in [&[][..], &all] {
         let rejected = route::load(&text, "kamailio.cfg", &catalogue(), &NoFiles, defines).unwrap_err();
         println!("{}", rejected.render(route::Colour::Never));
         for finding in &rejected.diagnostics {
             assert!(
-                !matches!(finding.code, "syntax" | "unclosed" | "semicolon" | "nesting" | "open-string" | "variable"),
+                !matches!(
+                    finding.code,
+                    "syntax" | "unclosed" | "semicolon" | "nesting" | "open-string" | "variable"
+                ),
                 "{finding:?}"
             );
         }

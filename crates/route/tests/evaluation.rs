@@ -58,13 +58,19 @@ fn logic_is_short_and_gives_one_or_zero() {
     assert_eq!(eval("!(1 == 2)"), "1");
     assert_eq!(calls("if (code(-1) && show(1)) show(2);"), ["code(-1)"]);
     assert_eq!(calls("if (code(2) || show(1)) show(2);"), ["code(2)", "show(2)"]);
-    assert_eq!(calls("if (!(code(1) && !code(-2)) || code(-3)) show(1); else show(2);"), ["code(1)", "code(-2)", "code(-3)", "show(2)"]);
+    assert_eq!(
+        calls("if (!(code(1) && !code(-2)) || code(-3)) show(1); else show(2);"),
+        ["code(1)", "code(-2)", "code(-3)", "show(2)"]
+    );
 }
 
 #[test]
 fn return_codes_are_true_when_positive() {
     assert_eq!(calls("if (code(-5)) show(1); else show(2);"), ["code(-5)", "show(2)"]);
-    assert_eq!(calls("code(-5); $var(a) = $rc; $var(b) = $retcode; if (retcode < 0) show($var(a) + $var(b));"), ["code(-5)", "show(-10)"]);
+    assert_eq!(
+        calls("code(-5); $var(a) = $rc; $var(b) = $retcode; if (retcode < 0) show($var(a) + $var(b));"),
+        ["code(-5)", "show(-10)"]
+    );
     assert_eq!(calls("$var(x) = code(-3); show($var(x));"), ["code(-3)", "show(-3)"]);
     assert_eq!(calls("code(7); $var(a) = $rc; show($var(a));"), ["code(7)", "show(7)"]);
 }
@@ -92,7 +98,8 @@ fn routes_return_their_codes() {
 
 #[test]
 fn break_leaves_a_route_outside_of_loops() {
-    let text = "route { route(1); show(2); break; show(3); } route[1] { show(1); if (1) { break; }; show(9); }";
+    let text =
+        "route { route(1); show(2); break; show(3); } route[1] { show(1); if (1) { break; }; show(9); }";
     let mut host = FakeHost::new();
     assert_eq!(run(text, &mut host), Verdict::End(1));
     assert_eq!(host.calls, ["show(1)", "show(2)"]);
@@ -113,13 +120,18 @@ fn loops_end_by_condition_or_break() {
         calls("while ($var(i) < 3) { show($var(i)); $var(i) = $var(i) + 1; }"),
         ["show(0)", "show(1)", "show(2)"]
     );
-    assert_eq!(calls("while (1) { $var(i) += 2; if ($var(i) > 5) break; show($var(i)); } show(\"end\");"), ["show(2)", "show(4)", "show(\"end\")"]);
+    assert_eq!(
+        calls("while (1) { $var(i) += 2; if ($var(i) > 5) break; show($var(i)); } show(\"end\");"),
+        ["show(2)", "show(4)", "show(\"end\")"]
+    );
 }
 
 #[test]
 fn switch_falls_through_until_break() {
     let body = |value: &str| {
-        format!("switch ({value}) {{ case 1: show(1); case 2: show(2); break; case \"x\": case /^y/: show(3); break; case -1: exit; default: show(9); }} show(0);")
+        format!(
+            "switch ({value}) {{ case 1: show(1); case 2: show(2); break; case \"x\": case /^y/: show(3); break; case -1: exit; default: show(9); }} show(0);"
+        )
     };
     assert_eq!(calls(&body("1")), ["show(1)", "show(2)", "show(0)"]);
     assert_eq!(calls(&body("2")), ["show(2)", "show(0)"]);
@@ -135,24 +147,38 @@ fn expressions_match_without_case() {
     assert_eq!(eval("\"INVITE\" =~ \"^inv.*\""), "1");
     assert_eq!(eval("$rU =~ \"^[a-c]+$\""), "0");
     assert_eq!(eval("$rU !~ \"bob\""), "1");
-    assert_eq!(calls("$var(p) = \"^ali\"; if ($rU =~ $var(p)) show(1); if ($rU =~ \"(\" + \"(\") show(2);"), ["show(1)"]);
-    assert_eq!(calls("if (matches(\"<$rU>\", \"^<alice>$\")) show(1);"), ["matches(\"<alice>\", regex)", "show(1)"]);
+    assert_eq!(
+        calls("$var(p) = \"^ali\"; if ($rU =~ $var(p)) show(1); if ($rU =~ \"(\" + \"(\") show(2);"),
+        ["show(1)"]
+    );
+    assert_eq!(
+        calls("if (matches(\"<$rU>\", \"^<alice>$\")) show(1);"),
+        ["matches(\"<alice>\", regex)", "show(1)"]
+    );
 }
 
 #[test]
 fn variables_start_as_zero_or_null() {
     assert_eq!(eval("$var(new)"), "0");
-    assert_eq!(calls("show($vn(a)); $vn(a) = 1; show($vn(a)); $vn(a) = $null; show($vn(a));"), ["show(null)", "show(1)", "show(null)"]);
+    assert_eq!(
+        calls("show($vn(a)); $vn(a) = 1; show($vn(a)); $vn(a) = $null; show($vn(a));"),
+        ["show(null)", "show(1)", "show(null)"]
+    );
     assert_eq!(calls("$var(a) = \"x\"; $var(a) = $null; show($var(a));"), ["show(0)"]);
 }
 
 #[test]
 fn avps_are_stacks() {
     assert_eq!(
-        calls("$avp(s:x) = 1; $avp(x) = \"b\"; show($avp(x)); show($(avp(x)[1])); show($(avp(x)[*])); $avp(x) = $null; show($avp(x)); show($avp(i:5));"),
+        calls(
+            "$avp(s:x) = 1; $avp(x) = \"b\"; show($avp(x)); show($(avp(x)[1])); show($(avp(x)[*])); $avp(x) = $null; show($avp(x)); show($avp(i:5));"
+        ),
         ["show(\"b\")", "show(1)", "show(\"b,1\")", "show(1)", "show(null)"]
     );
-    assert_eq!(calls("$var(n) = \"k\"; $avp($var(n)) = 3; show($avp(k)); $var(i) = 0; show($(avp(k)[$var(i)]));"), ["show(3)", "show(3)"]);
+    assert_eq!(
+        calls("$var(n) = \"k\"; $avp($var(n)) = 3; show($avp(k)); $var(i) = 0; show($(avp(k)[$var(i)]));"),
+        ["show(3)", "show(3)"]
+    );
 }
 
 #[test]
@@ -224,8 +250,14 @@ fn assignments_reach_the_host() {
 
 #[test]
 fn arguments_arrive_as_declared() {
-    assert_eq!(calls("setflag(\"5\"); setflag(3 + 4); setflag(\"$sp\");"), ["setflag(5)", "setflag(7)", "setflag(5060)"]);
-    assert_eq!(calls("forward(10.0.0.1, 5060); forward(); forward(uri:host);"), ["forward(\"10.0.0.1\", 5060)", "forward()", "forward(\"uri:host\")"]);
+    assert_eq!(
+        calls("setflag(\"5\"); setflag(3 + 4); setflag(\"$sp\");"),
+        ["setflag(5)", "setflag(7)", "setflag(5060)"]
+    );
+    assert_eq!(
+        calls("forward(10.0.0.1, 5060); forward(); forward(uri:host);"),
+        ["forward(\"10.0.0.1\", 5060)", "forward()", "forward(\"uri:host\")"]
+    );
     assert_eq!(calls("force_rport;"), ["force_rport()"]);
 }
 
@@ -253,7 +285,18 @@ nonsense
 ";
     let mut host = FakeHost::new();
     run(text, &mut host);
-    assert_eq!(host.calls, ["setflag(5)", "show(\"location\")", "show(\"at example.org\")", "show(\"5\")", "show(5)", "show(2)", "show(3)"]);
+    assert_eq!(
+        host.calls,
+        [
+            "setflag(5)",
+            "show(\"location\")",
+            "show(\"at example.org\")",
+            "show(\"5\")",
+            "show(5)",
+            "show(2)",
+            "show(3)"
+        ]
+    );
 }
 
 #[test]

@@ -70,7 +70,15 @@ fn suspends_inside_nested_routes_and_loops() {
     let (calls, verdict) = answers(text, &[1, 2]);
     assert_eq!(
         calls,
-        ["ask(\"0\")", "show(\"run 0\")", "show(0)", "ask(\"1\")", "show(\"run 1\")", "show(1)", "show(\"end\")"]
+        [
+            "ask(\"0\")",
+            "show(\"run 0\")",
+            "show(0)",
+            "ask(\"1\")",
+            "show(\"run 1\")",
+            "show(1)",
+            "show(\"end\")"
+        ]
     );
     assert_eq!(verdict, Verdict::End(1));
 }
@@ -85,7 +93,9 @@ fn suspends_inside_switch_and_arguments() {
 #[test]
 fn frames_are_small_and_can_be_sent() {
     fn sendable<T: Send + 'static>(_: &T) {}
-    let loaded = load("route { $var(long) = $_s($ru$ru$ru$ru); $var(long) = \"x\"; $var(s) = $rU; ask(); show($var(s)); }");
+    let loaded = load(
+        "route { $var(long) = $_s($ru$ru$ru$ru); $var(long) = \"x\"; $var(s) = $rU; ask(); show($var(s)); }",
+    );
     let mut host = FakeHost::new();
     let frame = suspend(&loaded, &mut host);
     sendable(&frame);

@@ -299,7 +299,17 @@ impl Edits {
             if line.name != name {
                 continue;
             }
-            for (i, _) in (0u32..).zip(Values::new(m, line)) {
+            for (i, value) in (0u32..).zip(Values::new(m, line)) {
+                if i == 0 && value.end == line.value_end && nth.is_none_or(|nth| nth == number) {
+                    // The only value of its line, and the usual case.
+                    if self.is_removed(line, 0) {
+                        number += 1;
+                        continue;
+                    }
+                    let tag = Tag::Value { line: line.start, nth: 0 };
+                    self.add(Span { start: line.start, end: line.end }, Class::Replace, tag, |_| {});
+                    return;
+                }
                 let gone = self.is_removed(line, i);
                 if nth.map_or(!gone, |nth| nth == number) {
                     if !gone {

@@ -172,9 +172,19 @@ fn load(window: &[u8; KNOWN_MAX]) -> [u64; 3] {
     words
 }
 
+/// Keeps the bytes of a word that belong to a name with `len` bytes left.
 #[inline]
-const fn mask(len: usize) -> u64 {
-    if len >= 8 { u64::MAX } else { (1u64 << (8 * len)) - 1 }
+fn mask(len: usize) -> u64 {
+    const MASKS: [u64; 8] = {
+        let mut masks = [0u64; 8];
+        let mut len = 1;
+        while len < 8 {
+            masks[len] = (1 << (8 * len)) - 1;
+            len += 1;
+        }
+        masks
+    };
+    MASKS.get(len).copied().unwrap_or(u64::MAX)
 }
 
 #[inline]
@@ -186,15 +196,14 @@ fn classify(window: &[u8; KNOWN_MAX], len: usize) -> HeaderName {
 #[inline]
 fn classify_words([a, b, c]: [u64; 3], len: usize) -> HeaderName {
     let a = (a | CASE) & mask(len);
-    if len == 1 {
-        return lookup_compact(a as u8);
+    match len {
+        0 => HeaderName::Other,
+        1 => lookup_compact(a as u8),
+        2..=8 => lookup((len, a, 0, 0)),
+        9..=16 => lookup((len, a, (b | CASE) & mask(len - 8), 0)),
+        17..=KNOWN_MAX => lookup((len, a, b | CASE, (c | CASE) & mask(len - 16))),
+        _ => HeaderName::Other,
     }
-    if len > KNOWN_MAX {
-        return HeaderName::Other;
-    }
-    let b = (b | CASE) & mask(len.saturating_sub(8));
-    let c = (c | CASE) & mask(len.saturating_sub(16));
-    lookup((len, a, b, c))
 }
 
 /// A header line's name: what it is, how long it is, and where the colon stands.
@@ -238,7 +247,7 @@ pub(crate) fn read(bytes: &[u8], start: usize, end: usize) -> Option<NameAt> {
     if len == 0 || len > usize::from(u16::MAX) {
         return None;
     }
-    let name = if len > KNOWN_MAX { HeaderName::Other } else { classify_words(words, len) };
+    let name = classify_words(words, len);
     if name == HeaderName::Other && !crate::token::is_token(bytes.get(start..start + len)?) {
         return None;
     }
@@ -247,17 +256,11 @@ pub(crate) fn read(bytes: &[u8], start: usize, end: usize) -> Option<NameAt> {
 
 /// Offset of the first colon in three little-endian words.
 #[inline]
-fn colon(words: [u64; 3]) -> Option<usize> {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    for (i, word) in words.into_iter().enumerate() {
-        let x = word ^ (LOW * b':' as u64);
-        let hit = x.wrapping_sub(LOW) & !x & HIGH;
-        if hit != 0 {
-            return Some(i * 8 + (hit.trailing_zeros() / 8) as usize);
-        }
-    }
-    None
+fn colon([a, b, c]: [u64; 3]) -> Option<usize> {
+    use crate::token::find_in_word;
+    find_in_word(a, b':')
+        .or_else(|| find_in_word(b, b':').map(|at| at + 8))
+        .or_else(|| find_in_word(c, b':').map(|at| at + 16))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod clock;
 pub mod derived;
 mod edit;
 mod error;
+mod framing;
 mod header_name;
 pub mod host;
 mod index;

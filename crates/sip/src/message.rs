@@ -1,20 +1,14 @@
 //! A message as it arrived: a view that finds lines at once and parses values when asked (RFC 3261 §7, §18.3).
-//!
-//! # Line ends
-//! Only CRLF ends a line (RFC 3261 §7). RFC 2543 let CR or LF alone end one, so an element that still does would see
-//! headers in a value where we see none: a CR or LF alone between the start line and the empty line makes the message
-//! a doubt, answered with 400. Folds (CRLF and white space, §7.3.1) are part of values. Empty lines before the start
-//! line are skipped (§7.5).
 
 use crate::error::{HeaderError, ParseError, ParseErrorKind, Problem};
-use crate::header_name::{self, HeaderName};
-use crate::index::{CSeqParts, Defect, Index, Line, MAX_HEADERS, MAX_MESSAGE_BYTES, Slot};
+use crate::header_name::HeaderName;
+use crate::index::{CSeqParts, Index, Line, MAX_MESSAGE_BYTES, Slot};
 use crate::name_addr::{self, NameAddr, NameAddrParts};
 use crate::span::Span;
 use crate::token::{self, Number, slice};
 use crate::values::{Contacts, NameAddrs, Vias};
 use crate::via::{self, Via};
-use crate::{Method, params, start_line};
+use crate::{Method, framing, params, start_line};
 use core::cell::Cell;
 use core::ops::Range;
 
@@ -68,16 +62,18 @@ impl<'a> Message<'a> {
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(error(ParseErrorKind::TooLong, MAX_MESSAGE_BYTES));
         }
-        let start = skip_empty_lines(bytes);
+        let start = framing::skip_empty_lines(bytes);
         if start == bytes.len() {
             return Err(error(ParseErrorKind::Empty, start));
         }
-        let (end, _) = find_crlf(bytes, start).ok_or(error(ParseErrorKind::NoLineEnd, start))?;
+        let mut bare = false;
+        let end =
+            framing::find_crlf(bytes, start, &mut bare).ok_or(error(ParseErrorKind::NoLineEnd, start))?;
         let (line, defect) = start_line::read(bytes, start, end).map_err(|kind| error(kind, start))?;
         index.start_line = line;
         index.start_line.end = (end + 2) as u32;
         index.defect = defect;
-        read_headers(bytes, end + 2, index)?;
+        framing::read_headers(bytes, end + 2, bare, index)?;
         Ok(Message { bytes, index })
     }
 
@@ -253,7 +249,8 @@ impl<'a> Message<'a> {
             let value = self.value_bytes(name, Once::Yes)?;
             match name_addr::read(value.bytes, value.at) {
                 Some((parts, next)) if next == value.bytes.len() => {
-                    tag.set(parts.tag_span(value.bytes));
+                    // A tag without a value would be no tag to us and maybe one to others.
+                    tag.set(parts.tag_span(value.bytes).ok_or(malformed(name))?);
                     Ok(parts)
                 }
                 _ => Err(malformed(name)),
@@ -438,120 +435,6 @@ fn read_cseq(bytes: &[u8], at: usize) -> Result<CSeqParts, HeaderError> {
         return Err(malformed(HeaderName::CSeq));
     }
     Ok(CSeqParts { number, method: Method::of(method), method_span: Span::new(method_at, bytes.len()) })
-}
-
-/// The index behind the CRLFs that `bytes` starts with.
-fn skip_empty_lines(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while bytes.get(at..at + 2) == Some(b"\r\n") {
-        at += 2;
-    }
-    at
-}
-
-/// The next CRLF at or after `from`: its index, and whether a LF alone was passed.
-#[inline]
-fn find_crlf(bytes: &[u8], from: usize) -> Option<(usize, bool)> {
-    let mut at = from;
-    let mut bare = false;
-    loop {
-        let lf = at + memchr::memchr(b'\n', bytes.get(at..)?)?;
-        if lf > from && bytes.get(lf - 1) == Some(&b'\r') {
-            return Some((lf - 1, bare));
-        }
-        bare = true;
-        at = lf + 1;
-    }
-}
-
-/// Reads header lines from `at` to the empty line.
-fn read_headers(bytes: &[u8], at: usize, index: &mut Index) -> Result<(), ParseError> {
-    let first = at;
-    let mut at = at;
-    // Each CRLF before `at`, the start line's included.
-    let mut line_ends = 1;
-    let mut bare = false;
-    loop {
-        match bytes.get(at..) {
-            Some([b'\r', b'\n', ..]) => {
-                index.headers_end = at as u32;
-                index.body_start = (at + 2) as u32;
-                break;
-            }
-            None | Some([]) => {
-                index.note(Defect::NoEmptyLine);
-                index.headers_end = bytes.len() as u32;
-                index.body_start = bytes.len() as u32;
-                break;
-            }
-            Some(_) => {}
-        }
-        // To the CRLF that no white space follows: others are folds (RFC 3261 §7.3.1).
-        let mut from = at;
-        let (value_limit, end) = loop {
-            let Some((crlf, lf_alone)) = find_crlf(bytes, from) else {
-                index.note(Defect::NoEmptyLine);
-                break (bytes.len(), bytes.len());
-            };
-            bare |= lf_alone;
-            line_ends += 1;
-            from = crlf + 2;
-            if !matches!(bytes.get(from), Some(b' ' | b'\t')) {
-                break (crlf, from);
-            }
-        };
-        match header_name::read(bytes, at, value_limit) {
-            Some(name) if index.lines.len() < MAX_HEADERS => {
-                index.push(line(bytes, at, value_limit, end, name));
-            }
-            Some(_) => {
-                return Err(ParseError { kind: ParseErrorKind::TooManyHeaders, offset: at as u32 });
-            }
-            None => index.note(Defect::HeaderLine),
-        }
-        at = end;
-    }
-    let head = slice(bytes, index.start_line.start as usize, index.headers_end as usize);
-    if bare || count_cr(head) != line_ends || starts_bare(bytes, first) {
-        index.note(Defect::BareLineEnd);
-    }
-    Ok(())
-}
-
-/// How many CR there are. Sums of bytes in blocks too short to overflow, so that the compiler makes it a few vector
-/// instructions per 16 bytes.
-#[inline]
-fn count_cr(bytes: &[u8]) -> usize {
-    const BLOCK: usize = 128;
-    let count = |block: &[u8]| usize::from(block.iter().fold(0u8, |sum, &b| sum + u8::from(b == b'\r')));
-    let (blocks, rest) = bytes.as_chunks::<BLOCK>();
-    blocks.iter().map(|block| count(block)).sum::<usize>() + count(rest)
-}
-
-/// True if the start line that ends at `end` has a LF alone: the parser looked for CRLF only.
-fn starts_bare(bytes: &[u8], end: usize) -> bool {
-    let line = slice(bytes, 0, end.saturating_sub(2));
-    memchr::memrchr(b'\n', line).is_some_and(|lf| lf == 0 || bytes.get(lf - 1) != Some(&b'\r'))
-}
-
-#[inline]
-fn line(bytes: &[u8], start: usize, limit: usize, end: usize, name: header_name::NameAt) -> Line {
-    let mut value_end = limit;
-    let mut value_start = name.colon + 1;
-    while value_start < value_end && bytes.get(value_start).is_some_and(|&b| token::is_lws(b)) {
-        value_start += 1;
-    }
-    while value_end > value_start && bytes.get(value_end - 1).is_some_and(|&b| token::is_lws(b)) {
-        value_end -= 1;
-    }
-    Line {
-        start: start as u32,
-        value_start: value_start as u32,
-        value_end: value_end as u32,
-        end: end as u32,
-        name_len: u16::try_from(name.len).unwrap_or(u16::MAX),
-        name: name.name,
-    }
 }
 
 /// The header lines of a message, all or of one name.

@@ -129,9 +129,9 @@ impl NameAddrParts {
         }
     }
 
-    /// Where the tag is, empty if there is none.
+    /// Where the value of the tag is, empty if there is no tag; `None` if there is one without a value.
     #[inline]
-    pub(crate) fn tag_span(self, bytes: &[u8]) -> Span {
+    pub(crate) fn tag_span(self, bytes: &[u8]) -> Option<Span> {
         Params::new(self.params.of(bytes)).value_span(b"tag", self.params.start)
     }
 }

@@ -40,11 +40,13 @@ impl<'a> Params<'a> {
         self.get(name).flatten()
     }
 
-    /// Where the value of parameter `name` is if these parameters start at `base`; empty if there is none.
+    /// Where the value of parameter `name` is if these parameters start at `base`; empty if the parameter is absent,
+    /// `None` if it has no value.
     #[inline]
-    pub(crate) fn value_span(self, name: &[u8], base: u32) -> Span {
-        let found = self.locate(name).and_then(|at| at.value);
-        found.map_or(Span::default(), |(start, end)| Span::new(base as usize + start, base as usize + end))
+    pub(crate) fn value_span(self, name: &[u8], base: u32) -> Option<Span> {
+        let Some(at) = self.locate(name) else { return Some(Span::default()) };
+        let (start, end) = at.value?;
+        Some(Span::new(base as usize + start, base as usize + end))
     }
 
     /// What stands behind the name of parameter `name` (`=value`, or nothing) if these parameters start at `base`;

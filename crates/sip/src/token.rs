@@ -12,6 +12,8 @@ const VALUE: u8 = 8;
 const URI: u8 = 16;
 /// May stand in a host name (`_` is tolerated).
 const HOST: u8 = 32;
+/// `URI` without what decides how a sip URI is read: `@`, `?`, `%`.
+const PLAIN_URI: u8 = 64;
 
 static CLASS: [u8; 256] = classes();
 
@@ -41,6 +43,9 @@ const fn classes() -> [u8; 256] {
         if alnum || matches!(b, b'-' | b'.' | b'_') {
             class |= HOST;
         }
+        if class & URI != 0 && !matches!(b, b'@' | b'?' | b'%') {
+            class |= PLAIN_URI;
+        }
         table[i] = class;
         i += 1;
     }
@@ -49,8 +54,7 @@ const fn classes() -> [u8; 256] {
 
 #[inline]
 fn is(b: u8, class: u8) -> bool {
-    // A u8 always indexes a table of 256.
-    CLASS[usize::from(b)] & class != 0
+    entry(b) & class != 0
 }
 
 /// True if `bytes` is a `token`: one or more of its bytes.
@@ -65,6 +69,12 @@ pub(crate) fn is_uri_text(bytes: &[u8]) -> bool {
     bytes.iter().all(|&b| is(b, URI))
 }
 
+/// Like [`skip_uri`], but it stops at `@`, `?` and `%` too.
+#[inline]
+pub(crate) fn skip_plain_uri(bytes: &[u8], at: usize) -> usize {
+    skip_class(bytes, at, PLAIN_URI)
+}
+
 /// True for space, tab and the CR LF of a fold.
 #[inline]
 pub(crate) fn is_lws(b: u8) -> bool {
@@ -74,7 +84,11 @@ pub(crate) fn is_lws(b: u8) -> bool {
 /// The index of the first byte at or after `at` that is not linear white space.
 #[inline]
 pub(crate) fn skip_lws(bytes: &[u8], at: usize) -> usize {
-    skip_class(bytes, at, LWS)
+    let mut at = at;
+    while bytes.get(at).is_some_and(|&b| is(b, LWS)) {
+        at += 1;
+    }
+    at
 }
 
 /// The index behind the parameter-name bytes at `at`.
@@ -108,14 +122,27 @@ pub(crate) fn skip_host(bytes: &[u8], at: usize) -> usize {
 }
 
 #[inline]
-fn skip_class(bytes: &[u8], mut at: usize, class: u8) -> usize {
-    while let Some(&b) = bytes.get(at) {
-        if !is(b, class) {
+fn skip_class(bytes: &[u8], at: usize, class: u8) -> usize {
+    let rest = bytes.get(at..).unwrap_or(&[]);
+    let mut skipped = 0;
+    // Four bytes at a time, then the last ones.
+    let (chunks, _) = rest.as_chunks::<4>();
+    for [a, b, c, d] in chunks {
+        if entry(*a) & entry(*b) & entry(*c) & entry(*d) & class == 0 {
             break;
         }
-        at += 1;
+        skipped += 4;
     }
-    at
+    while rest.get(skipped).is_some_and(|&b| is(b, class)) {
+        skipped += 1;
+    }
+    at + skipped
+}
+
+#[inline]
+fn entry(b: u8) -> u8 {
+    // A u8 always indexes a table of 256.
+    CLASS[usize::from(b)]
 }
 
 /// The index behind the quoted string that starts at `at` (RFC 3261 §25.1), or `None` if it never ends.
@@ -178,6 +205,16 @@ pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
 #[inline]
 pub(crate) fn slice(bytes: &[u8], start: usize, end: usize) -> &[u8] {
     bytes.get(start..end).unwrap_or(&[])
+}
+
+/// Offset of the first `byte` in a little-endian word of eight bytes.
+#[inline]
+pub(crate) fn find_in_word(word: u64, byte: u8) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let x = word ^ (LOW * byte as u64);
+    let hit = x.wrapping_sub(LOW) & !x & HIGH;
+    (hit != 0).then(|| (hit.trailing_zeros() / 8) as usize)
 }
 
 /// An unsigned number made of digits only, or why it is none.

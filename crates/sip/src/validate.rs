@@ -10,7 +10,7 @@ use crate::{HeaderName, Message, Method};
 /// The answer to a message that cannot be acted on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// The status code: 400 or 505.
+    /// The status code: 400, 501 or 505.
     pub status: u16,
     /// The reason phrase; it says what is wrong.
     pub reason: &'static str,
@@ -45,6 +45,10 @@ pub fn request(message: &Message<'_>) -> Result<(), Reject> {
         Method::Other => cseq.method_bytes == message.method_bytes(),
         known => cseq.method == known,
     };
+    if !same && message.method() == Method::Other {
+        // What an unknown method may demand of CSeq is unknown too (RFC 4475 §3.1.2.18).
+        return Err(Reject { status: 501, reason: "Not Implemented" });
+    }
     if !same {
         // RFC 3261 §8.1.1.5.
         return Err(Reject::bad("CSeq Method Does Not Match"));

@@ -1,7 +1,7 @@
 //! The server put together: listeners bound, shards started, stopped when asked.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -113,7 +113,7 @@ impl Server {
             config,
             location: Striped::new(&location::Limits::default(), Seeds(random()?)),
             totals: Arc::new(Totals::new(usize::from(shards))),
-            control: Arc::new(Control::default()),
+            control: Arc::new(Control::new(usize::from(shards))),
             loop_settings: net::Settings { gather: options.gather, origin },
             resolver: Resolver::start().map_err(|e| StartError::of("cannot start the resolver's threads", &e))?,
         })
@@ -161,6 +161,7 @@ impl Server {
                 control.stop();
                 posts.iter().for_each(Post::wake);
             }
+            // Shards end together, so that the first to do so may end the wait for signals.
             signals.close();
             ended.is_ok()
         })
@@ -245,24 +246,17 @@ fn bind_all(listen: &[Listen], shards: usize) -> Result<Bound, StartError> {
     Ok((sockets, listeners))
 }
 
-/// The addresses that one `listen` stands for: a wildcard and an interface for all that they have now.
+/// The addresses that one `listen` stands for: an interface for all that it has now.
 fn addresses(listen: &Listen) -> Result<Vec<SocketAddr>, StartError> {
-    let all = |wanted: &dyn Fn(&net::Interface) -> bool| -> Result<Vec<SocketAddr>, StartError> {
-        let found = net::interfaces().map_err(|e| StartError::of("cannot list the network interfaces", &e))?;
-        Ok(found.iter().filter(|i| wanted(i)).map(|i| SocketAddr::new(i.address, listen.port)).collect())
-    };
-    let found = match &listen.host {
-        ListenHost::Address(ip) if ip.is_unspecified() => all(&|i| i.address.is_ipv4() == ip.is_ipv4())?,
-        ListenHost::Address(ip) => vec![SocketAddr::new(*ip, listen.port)],
-        ListenHost::Any => all(&|_| true)?,
-        ListenHost::Named(name) => match all(&|i| i.name == *name)? {
-            none if none.is_empty() => named(name, listen.port)?,
-            found => found,
-        },
-    };
-    match found.is_empty() {
-        true => Err(StartError(format!("cannot listen on {:?}: no address found; `ip address` lists them", listen.host))),
-        false => Ok(found),
+    let at = |ip| SocketAddr::new(ip, listen.port);
+    match &listen.host {
+        ListenHost::Address(ip) => Ok(vec![at(*ip)]),
+        ListenHost::Any => Ok(vec![at(Ipv4Addr::UNSPECIFIED.into()), at(Ipv6Addr::UNSPECIFIED.into())]),
+        ListenHost::Named(name) => {
+            let all = net::interfaces().map_err(|e| StartError::of("cannot list the network interfaces", &e))?;
+            let of_interface: Vec<_> = all.iter().filter(|i| i.name == *name).map(|i| at(i.address)).collect();
+            if of_interface.is_empty() { named(name, listen.port) } else { Ok(of_interface) }
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::branch::OwnBranch;
 use crate::mac::Keys;
 use crate::own::Own;
 use core::hash::Hasher;
-use sip::{HeaderName, Message};
+use sip::{HeaderName, Message, Via};
 
 /// Route values that go into the hash; more of them change nothing.
 const ROUTES_HASHED_MAX: usize = 8;
@@ -36,8 +36,23 @@ pub(crate) fn loop_hash(keys: &Keys, message: &Message<'_>) -> u64 {
 
 /// Whether the request has been here with the same hash.
 pub(crate) fn is_loop(own: &Own, message: &Message<'_>, hash: u64) -> bool {
-    message.vias().flatten().any(|via| {
+    let is_ours = |via: &Via<'_>| {
         via.branch().and_then(OwnBranch::parse).is_some_and(|branch| branch.loop_hash() == hash)
-            && own.is_own_via(&via)
-    })
+            && own.is_own_via(via)
+    };
+    if !has_second_via(message) {
+        return message.via_top().is_ok_and(|via| is_ours(&via));
+    }
+    message.vias().flatten().any(|via| is_ours(&via))
+}
+
+/// Whether there is something behind the topmost Via value, without parsing it.
+pub(crate) fn has_second_via(message: &Message<'_>) -> bool {
+    let mut lines = message.headers(HeaderName::Via);
+    let Some(first) = lines.next() else { return false };
+    lines.next().is_some()
+        || message.via_top().is_ok_and(|via| {
+            let rest = via.span.end as usize..first.line.end as usize;
+            message.bytes().get(rest).is_some_and(|rest| rest.contains(&b','))
+        })
 }

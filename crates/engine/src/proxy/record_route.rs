@@ -2,7 +2,7 @@
 
 use crate::context::{RequestContext, RouteVerdict};
 use crate::own::default_port;
-use sip::{Transport, Uri};
+use sip::{HeaderName, Transport, Uri};
 
 /// Own Route values taken off one request at most: two per pass (thesis §3.4.1), so that a loop of ours ends.
 const OWN_ROUTES_MAX: usize = 2;
@@ -14,13 +14,13 @@ impl<S> RequestContext<'_, S> {
         if self.plan.routes_removed > 0 || self.plan.last_route_removed {
             return RouteVerdict::Routed;
         }
-        let strict = self.undo_strict_router();
+        let routes = self.message.header(HeaderName::Route).is_some();
+        let strict = routes && self.undo_strict_router();
         self.strip_maddr();
-        let own = self.remove_own_routes();
-        if strict || own {
-            return RouteVerdict::Routed;
+        if !routes {
+            return RouteVerdict::NotRouted;
         }
-        if self.message.routes().next().is_some() { RouteVerdict::Foreign } else { RouteVerdict::NotRouted }
+        if self.remove_own_routes() || strict { RouteVerdict::Routed } else { RouteVerdict::Foreign }
     }
 
     /// RFC 3261 §16.4: the Request-URI is one of our Record-Routes: the real one is the last Route value.
@@ -40,7 +40,11 @@ impl<S> RequestContext<'_, S> {
 
     /// RFC 3261 §16.4: a maddr that is ours, on the port and transport that the request came by.
     fn strip_maddr(&mut self) {
-        let Ok(Uri::Sip(uri)) = Uri::parse(self.message.request_uri()) else { return };
+        let text = self.message.request_uri();
+        if !text.windows(6).any(|window| window.eq_ignore_ascii_case(b"maddr=")) {
+            return;
+        }
+        let Ok(Uri::Sip(uri)) = Uri::parse(text) else { return };
         let Some(maddr) = uri.maddr() else { return };
         let here = self.listener();
         let transport = uri.transport().unwrap_or(if uri.secure { Transport::Tls } else { Transport::Udp });
@@ -59,21 +63,26 @@ impl<S> RequestContext<'_, S> {
     }
 
     fn remove_own_routes(&mut self) -> bool {
-        let left = self.message.routes().count() - usize::from(self.plan.last_route_removed);
         let mut partner = false;
-        for (place, route) in self.message.routes().enumerate().take(left.min(OWN_ROUTES_MAX)) {
+        let mut routes = self.message.routes().enumerate();
+        while let Some((place, route)) = routes.next() {
+            if self.plan.last_route_removed && routes.clone().next().is_none() {
+                self.plan.routes_gone = true;
+                break;
+            }
             let Ok(route) = route else { break };
             let Ok(uri) = route.uri() else { break };
             let r2 = matches!(&uri, Uri::Sip(sip) if sip.params.get(b"r2").is_some());
             // Thesis §3.4.1: the partner of an own r2 Route needs no comparison if it is marked too; a proxy next to us
             // may mark its own so, hence the comparison all the same.
-            let take = if place == 0 { true } else { partner && r2 };
-            if !take || !self.core.own.is_own_route(&uri) {
+            let take = place == 0 || (partner && r2);
+            if !take || place == OWN_ROUTES_MAX || !self.core.own.is_own_route(&uri) {
                 break;
             }
             partner = r2;
             self.edits.remove_route(&self.message, place);
             self.plan.routes_removed = place + 1;
+            self.plan.routes_gone = routes.clone().next().is_none();
         }
         self.plan.routes_removed > 0
     }

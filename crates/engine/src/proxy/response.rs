@@ -4,6 +4,7 @@
 use crate::context::Arrival;
 use crate::io::{Outbox, Output};
 use crate::machine::{Actions, Arm, Emit, Report};
+use crate::proxy::loop_detection::has_second_via;
 use crate::shard::Core;
 use crate::table::EntryId;
 use crate::transaction::{Best, Cancel, Client};
@@ -253,7 +254,7 @@ impl<S> Core<S> {
     ) {
         let status = message.status().unwrap_or(0);
         // RFC 3261 §16.7 item 3: without a further Via it was meant for us.
-        if !matches!(message.vias().nth(1), Some(Ok(_))) {
+        if !has_second_via(message) {
             self.counters.invalid_responses += 1;
             return;
         }

@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::resolve::Known;
 use crate::shard::Core;
 use core::net::{IpAddr, SocketAddr};
-use sip::{Host, Instant, Message, NameAddr, SipUri, Transport, Uri};
+use sip::{HeaderName, Host, Instant, Message, NameAddr, SipUri, Transport, Uri};
 
 /// Where a target's next hop is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,9 @@ pub(crate) fn first_value(list: &[u8]) -> &[u8] {
 
 /// The first Route value that is left after route processing.
 pub(crate) fn first_route<'a>(message: &Message<'a>, plan: &Plan) -> Option<NameAddr<'a>> {
+    if plan.routes_gone || message.header(HeaderName::Route).is_none() {
+        return None;
+    }
     let mut routes = message.routes().skip(plan.routes_removed);
     let first = routes.next()?.ok()?;
     // The last value may have become the Request-URI.

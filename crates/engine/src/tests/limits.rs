@@ -170,3 +170,33 @@ fn no_bytes_panic() {
     }
     rig.rest();
 }
+
+#[test]
+fn a_panic_costs_one_transaction_and_nothing_else() {
+    let mut first = true;
+    let mut rig = Rig::new(Box::new(move |cx| {
+        cx.create_transaction().unwrap();
+        assert!(!core::mem::take(&mut first), "on purpose");
+        let _ = cx.relay();
+        Handled::Done
+    }));
+    extern crate std;
+    let unwind = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| rig.receive(CALLER, &invite("1"))));
+    assert!(unwind.is_err());
+    assert_eq!(rig.endpoint.transactions(), 1);
+    assert_eq!(kinds(&rig.receive(CALLER, &invite("1"))), ["100", "INVITE"]);
+    assert_eq!((rig.endpoint.transactions(), rig.endpoint.counters().transactions_lost), (1, 1));
+    rig.rest();
+}
+
+#[test]
+fn a_via_that_does_not_parse_or_name_a_transaction_is_sent_back() {
+    let mut rig = Rig::new(relay());
+    let good = request("OPTIONS", &format!("sip:{CALLEE}"), "1", "");
+    let bad =
+        good.replace("Via: SIP/2.0/UDP 192.0.2.10:5060;branch=z9hG4bK1", "Via: SIP/2.0/UDP 192.0.2.15;;,;,,");
+    let sent = rig.receive("192.0.2.10:4444", &bad);
+    assert_eq!((kinds(&sent), sent[0].to.as_str()), (alloc::vec!["400".to_string()], "192.0.2.10:4444"));
+    assert_eq!(kinds(&rig.receive(CALLER, &good.replace("z9hG4bK1", "z9hG4bK"))), ["400"]);
+    assert_eq!(rig.endpoint.transactions(), 0);
+}

@@ -166,7 +166,7 @@ impl Rig {
             remote: from.parse::<SocketAddr>().unwrap(),
         };
         self.handle(|endpoint, now, out| {
-            endpoint.handle(now, Input::Message { path, bytes: text.as_bytes() }, out)
+            endpoint.handle(now, Input::Message { path, bytes: text.as_bytes() }, out);
         })
     }
 

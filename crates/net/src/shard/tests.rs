@@ -54,12 +54,16 @@ struct Running {
 }
 
 fn start(shards: usize, gather: Duration) -> Running {
-    let sockets = bind("127.0.0.1:0".parse().unwrap(), shards).unwrap();
+    start_on("127.0.0.1:0", shards, gather)
+}
+
+fn start_on(address: &str, shards: usize, gather: Duration) -> Running {
+    let sockets = bind(address.parse().unwrap(), shards).unwrap();
     let address = sockets[0].address();
     let shards: Vec<Shard> =
         sockets.into_iter().enumerate().map(|(i, s)| Shard::new(i, vec![s]).unwrap()).collect();
     let posts: Vec<Post> = shards.iter().map(Shard::post).collect();
-    let control = Arc::new(Control::default());
+    let control = Arc::new(Control::new(posts.len()));
     let resolver = Resolver::start().unwrap();
     let settings = Settings { gather, origin: Clock::now() };
     let threads = shards
@@ -140,6 +144,34 @@ fn draining_waits_for_what_is_in_flight() {
     server.wake();
     assert_eq!(server.ask("0 still here"), "0 still here by 0");
     server.ask("0 idle");
+    server.end();
+}
+
+#[test]
+fn shards_drain_together() {
+    let server = start(3, Duration::ZERO);
+    server.ask("1 busy");
+    server.control.drain();
+    server.wake();
+    for shard in [0, 1, 2] {
+        assert_eq!(server.ask(&format!("{shard} still here")), format!("{shard} still here by {shard}"));
+    }
+    server.ask("1 idle");
+    server.end();
+}
+
+#[test]
+fn an_answer_leaves_by_the_address_that_was_asked() {
+    let mut server = start_on("0.0.0.0:0", 1, Duration::ZERO);
+    for asked in ["127.0.0.1", "127.0.9.7"] {
+        server.address.set_ip(asked.parse().unwrap());
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket.send_to(b"0", server.address).unwrap();
+        let (_, from) = socket.recv_from(&mut [0; 100]).unwrap();
+        assert_eq!(from, server.address);
+    }
+    server.control.stop();
     server.end();
 }
 

@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 /// Checks the whole program. Without `readable`, part of the file is missing: nothing is called unused.
 pub(super) fn check(compiler: &mut Compiler<'_>, readable: bool) {
     let reach = reach(compiler);
-    if readable {
+    contexts(compiler, &reach);
+    if readable && !compiler.diagnostics.has_errors() {
         unused(compiler);
     }
-    contexts(compiler, &reach);
     compiler.report_harmless();
 }
 
@@ -87,11 +87,11 @@ fn contexts(compiler: &mut Compiler<'_>, reach: &[Contexts]) {
         if works {
             // The script may well ask first what kind of message it has.
             let message =
-                format!("`{}` does nothing when this route runs for a `{}`", decl.name, first.keyword());
+                format!("`{}` does nothing when this route is called from `{}`", decl.name, first.keyword());
             let via = via(compiler, call.from, *first, reach);
             let mut finding = Diagnostic::note("context", message, call.span).help(help);
             if let Some(span) = via {
-                finding = finding.also(span, "it is reached from here");
+                finding = finding.also(span, "it is called from here");
             }
             compiler.diagnostics.push(finding);
             continue;
@@ -100,8 +100,7 @@ fn contexts(compiler: &mut Compiler<'_>, reach: &[Contexts]) {
         let message = format!("`{}` cannot be used in `{place}`", decl.name);
         let mut finding = Diagnostic::error("context", message, call.span).help(help);
         if sub && let Some(span) = via(compiler, call.from, *first, reach) {
-            finding =
-                finding.also(span, format!("the route is reached from here, in a `{}`", first.keyword()));
+            finding = finding.also(span, format!("the route is called from here, in `{}`", first.keyword()));
         }
         compiler.diagnostics.push(finding);
     }

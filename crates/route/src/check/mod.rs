@@ -90,7 +90,7 @@ pub fn load(
     }
     sources.add(file_name, source.to_string());
     let preprocessed = preprocess::run(&mut sources, files, defines, &mut diagnostics);
-    let items = parser::parse(preprocessed.tokens, &mut diagnostics);
+    let items = parser::parse(preprocessed.tokens, &sources, &mut diagnostics);
     // An error in the grammar hides what follows it: routes that seem to be missing may be there.
     let readable = !diagnostics.has_errors();
     let mut compiler = Compiler::new(catalogue, &preprocessed.defines, &mut diagnostics);

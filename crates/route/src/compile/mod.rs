@@ -115,6 +115,7 @@ impl<'a> Compiler<'a> {
 
     /// One note for all that means nothing here.
     pub(crate) fn report_harmless(&mut self) {
+        self.harmless.sort_by_key(|(_, span, _)| *span);
         let Some((first, span, _)) = self.harmless.first() else { return };
         let message = match self.harmless.len() {
             1 => format!("`{first}` is accepted and means nothing here"),

@@ -219,7 +219,7 @@ impl Compiler<'_> {
         if let Some(near) = known.clone().find(same_case) {
             finding = finding.help(format!("did you mean `${near}`? Upper and lower case differ"));
         } else if let Some(near) =
-            nearest(name, known.chain(INTRINSIC.iter().copied()).filter(|known| known.len() > 2))
+            nearest(name, known.chain(INTRINSIC.iter().copied()).filter(|_| name.len() > 2))
         {
             finding = finding.help(format!("did you mean `${near}`?"));
         } else {

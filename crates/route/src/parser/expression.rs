@@ -166,7 +166,7 @@ impl Parser<'_> {
             TokenKind::Sign("(") => {
                 self.at += 1;
                 let inner = self.expression();
-                self.close(")", span);
+                self.close_expression(&inner, span);
                 return Expr { span: span.to(self.before()), ..inner };
             }
             TokenKind::Sign("[") => match self.glued(&["-", "*", "+", "%"]) {
@@ -259,10 +259,19 @@ impl Parser<'_> {
         let open = self.span();
         self.at += 1;
         let operand = self.expression();
-        self.close(")", open);
+        self.close_expression(&operand, open);
         match operand.kind {
             ExprKind::Error => ExprKind::Error,
             _ => ExprKind::Unary(operator, Box::new(operand)),
+        }
+    }
+
+    /// Takes the `)` behind an expression; one that is broken has been reported already.
+    fn close_expression(&mut self, inner: &Expr, open: Span) {
+        if matches!(inner.kind, ExprKind::Error) {
+            self.take_sign(")");
+        } else {
+            self.close(")", open);
         }
     }
 
@@ -285,7 +294,7 @@ impl Parser<'_> {
             Some((text, span)) => Expr { kind: ExprKind::Word(text), span, depth: 1 },
             None => self.expression(),
         };
-        self.close(")", open);
+        self.close_expression(&name, open);
         match name.kind {
             ExprKind::Error => ExprKind::Error,
             _ => ExprKind::Route(Box::new(name)),

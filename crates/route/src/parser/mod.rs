@@ -6,7 +6,7 @@ mod statement;
 pub(crate) mod variable;
 
 use crate::ast::Item;
-use crate::diagnostic::{Diagnostic, Diagnostics, Span};
+use crate::diagnostic::{Diagnostic, Diagnostics, Sources, Span};
 use crate::lexer::{Gap, Token, TokenKind};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -20,12 +20,16 @@ pub(crate) struct Parser<'a> {
     depth: usize,
     /// How deep expressions nest here.
     expression_depth: usize,
+    /// A block whose `}` stands further left than the line of its `{`: it may not be its own.
+    suspect: Option<Span>,
+    sources: &'a Sources,
     diagnostics: &'a mut Diagnostics,
 }
 
 /// The whole configuration.
-pub(crate) fn parse(tokens: Vec<Token>, diagnostics: &mut Diagnostics) -> Vec<Item> {
-    let mut parser = Parser { tokens, at: 0, depth: 0, expression_depth: 0, diagnostics };
+pub(crate) fn parse(tokens: Vec<Token>, sources: &Sources, diagnostics: &mut Diagnostics) -> Vec<Item> {
+    let mut parser =
+        Parser { tokens, at: 0, depth: 0, expression_depth: 0, suspect: None, sources, diagnostics };
     parser.items()
 }
 

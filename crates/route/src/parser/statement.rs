@@ -33,14 +33,32 @@ impl Parser<'_> {
         let statements = self.statements(&[]);
         self.depth -= 1;
         let end = self.span();
+        let on_its_own = self.token(0).gap == Gap::Line;
         if !self.take_sign("}") {
-            self.error(
-                Diagnostic::error("unclosed", "this block is never closed", open)
-                    .label("no `}` closes this `{`")
-                    .also(end, "the file ends here"),
-            );
+            self.never_closed(open, end);
+        } else if on_its_own && self.suspect.is_none() && self.indent(end) < self.indent(open) {
+            self.suspect = Some(open);
         }
         Some(Block { statements, end })
+    }
+
+    fn never_closed(&mut self, open: Span, end: Span) {
+        let mut finding =
+            Diagnostic::error("unclosed", "this block is never closed", open).label("no `}` closes this `{`");
+        if let Some(suspect) = self.suspect.take() {
+            finding = finding.also(suspect, "is its `}` missing? The next one stands further left");
+        }
+        let there = if self.at_end() { "the file ends here" } else { "another block begins here" };
+        self.error(finding.also(end, there));
+    }
+
+    /// How far the line of this place is indented.
+    fn indent(&self, span: Span) -> usize {
+        let Some(file) = self.sources.file(span.file) else { return 0 };
+        let before = file.text.get(..span.start as usize).unwrap_or_default();
+        let line = before.rfind('\n').map_or(0, |at| at + 1);
+        let text = file.text.get(line..).unwrap_or_default();
+        text.len() - text.trim_start_matches([' ', '\t']).len()
     }
 
     /// Statements up to a `}`, the end, or one of these words.

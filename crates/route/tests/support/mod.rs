@@ -2,9 +2,9 @@
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use route::{
-    Args, Avps, Catalogue, Class, Contexts, DefaultValue, FunctionDecl, FunctionId, Host, Index, InnerRule, Loaded,
-    Machine, NoFiles, Outcome, Param, ParamKind, ParameterDecl, RouteKind, SettingDecl, Sink, Step, Subject,
-    Subscript, Thing, ValueKind, ValueRef, VariableDecl, VariableId, Verdict,
+    Args, Avps, Catalogue, Class, Contexts, DefaultValue, FunctionDecl, FunctionId, Host, Index, InnerRule,
+    Loaded, Machine, NoFiles, Outcome, Param, ParamKind, ParameterDecl, RouteKind, SettingDecl, Sink, Step,
+    Subject, Subscript, Thing, ValueKind, ValueRef, VariableDecl, VariableId, Verdict,
 };
 use std::collections::BTreeMap;
 
@@ -48,10 +48,8 @@ const CORE: &[FunctionDecl] = &[
     function("stop", &[], 0, ANY),
     function("matches", &[FORMAT, Param::new("expression", ParamKind::Regex)], 2, ANY),
 ];
-const SL: &[FunctionDecl] = &[
-    function("sl_send_reply", &[INT, FORMAT], 2, REQUEST),
-    function("sl_reply_error", &[], 0, REQUEST),
-];
+const SL: &[FunctionDecl] =
+    &[function("sl_send_reply", &[INT, FORMAT], 2, REQUEST), function("sl_reply_error", &[], 0, REQUEST)];
 const TM: &[FunctionDecl] = &[
     function("t_relay", &[], 0, REQUEST),
     function("t_check_trans", &[], 0, REQUEST),
@@ -60,10 +58,8 @@ const TM: &[FunctionDecl] = &[
 ];
 const RR: &[FunctionDecl] =
     &[function("record_route", &[], 0, REQUEST), function("loose_route", &[], 0, REQUEST)];
-const REGISTRAR: &[FunctionDecl] = &[
-    function("save", &[STR, INT], 1, REQUEST),
-    function("lookup", &[STR, FORMAT], 1, REQUEST),
-];
+const REGISTRAR: &[FunctionDecl] =
+    &[function("save", &[STR, INT], 1, REQUEST), function("lookup", &[STR, FORMAT], 1, REQUEST)];
 const SIPUTILS: &[FunctionDecl] = &[function("has_totag", &[], 0, ANY)];
 const TEXTOPS: &[FunctionDecl] =
     &[function("is_method", &[Param::new("methods", ParamKind::Encoded(methods))], 1, ANY)];
@@ -93,7 +89,15 @@ const VARIABLES: &[VariableDecl] = &[
 const PV: &[VariableDecl] = &[variable("ci", InnerRule::None, false, false)];
 
 const fn parameter(name: &'static str, kind: ValueKind, class: Class) -> ParameterDecl {
-    ParameterDecl { name, kind, range: None, default: DefaultValue::Int(0), unit: "", doc: "A parameter.", class }
+    ParameterDecl {
+        name,
+        kind,
+        range: None,
+        default: DefaultValue::Int(0),
+        unit: "",
+        doc: "A parameter.",
+        class,
+    }
 }
 
 const fn setting(name: &'static str, kind: ValueKind, class: Class) -> SettingDecl {
@@ -125,7 +129,13 @@ pub fn catalogue() -> Catalogue {
     catalogue.add_settings(SETTINGS);
     catalogue.add_module("core", "What is always there.", CORE, &[], VARIABLES);
     catalogue.add_module("sl", "Stateless replies.", SL, &[], &[]);
-    catalogue.add_module("tm", "Transactions.", TM, &[parameter("fr_timer", ValueKind::Int, Class::Honoured)], &[]);
+    catalogue.add_module(
+        "tm",
+        "Transactions.",
+        TM,
+        &[parameter("fr_timer", ValueKind::Int, Class::Honoured)],
+        &[],
+    );
     let append = parameter("append_fromtag", ValueKind::Bool, Class::Honoured);
     catalogue.add_module("rr", "Record routing.", RR, &[append], &[]);
     catalogue.add_module("maxfwd", "Hops.", MAXFWD, &[], &[]);
@@ -180,10 +190,16 @@ impl FakeHost {
             catalogue: catalogue(),
             calls: Vec::new(),
             codes: BTreeMap::new(),
-            variables: [("ru", "sip:alice@example.com"), ("rU", "alice"), ("rm", "INVITE"), ("si", "10.1.2.3"), ("sp", "5060")]
-                .into_iter()
-                .map(|(name, value)| (name, value.to_string()))
-                .collect(),
+            variables: [
+                ("ru", "sip:alice@example.com"),
+                ("rU", "alice"),
+                ("rm", "INVITE"),
+                ("si", "10.1.2.3"),
+                ("sp", "5060"),
+            ]
+            .into_iter()
+            .map(|(name, value)| (name, value.to_string()))
+            .collect(),
             headers: Vec::new(),
             avps: Avps::new(),
             writes: Vec::new(),
@@ -233,9 +249,7 @@ impl Host for FakeHost {
                 let wanted = at.inner.bytes();
                 let mut values = self.headers.iter().filter(|(name, _)| name.as_bytes() == wanted);
                 let value = match at.index {
-                    Index::At(index) if index < 0 => {
-                        values.rev().nth(usize::try_from(-index - 1).unwrap())
-                    }
+                    Index::At(index) if index < 0 => values.rev().nth(usize::try_from(-index - 1).unwrap()),
                     Index::At(index) => values.nth(usize::try_from(index).unwrap()),
                     _ => values.next(),
                 };
@@ -243,7 +257,9 @@ impl Host for FakeHost {
                     out.str(value.as_bytes());
                 }
             }
-            "ml" | "max_len" | "sp" => out.int(self.variables.get(name).map_or(0, |text| text.parse().unwrap())),
+            "ml" | "max_len" | "sp" => {
+                out.int(self.variables.get(name).map_or(0, |text| text.parse().unwrap()))
+            }
             _ => {
                 if let Some(value) = self.variables.get(name) {
                     out.str(value.as_bytes());
@@ -258,7 +274,8 @@ impl Host for FakeHost {
             self.avps.write(at.inner.bytes(), at.index, value).unwrap();
         } else {
             self.writes.push(format!("{name} = {}", show(value)));
-            self.variables.insert(name, String::from_utf8_lossy(value.as_str().unwrap_or_default()).into_owned());
+            self.variables
+                .insert(name, String::from_utf8_lossy(value.as_str().unwrap_or_default()).into_owned());
         }
     }
 

@@ -1,7 +1,7 @@
 //! Framing and lazy values (RFC 3261 §7, RFC 4475 §3.1.1).
 
 use super::*;
-use crate::validate;
+use crate::{MAX_HEADERS, validate};
 use alloc::vec::Vec;
 
 fn with<T>(bytes: &[u8], check: impl FnOnce(&Message<'_>) -> T) -> T {

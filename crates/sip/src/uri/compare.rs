@@ -34,6 +34,11 @@ fn find<'a>(uri: &SipUri<'a>, name: &[u8]) -> Option<Option<&'a [u8]>> {
     uri.params.into_iter().find(|(n, _)| same(n, name, Case::Ignored)).map(|(_, value)| value)
 }
 
+/// True if two parameter names are the same but for case and escapes.
+pub(super) fn same_name(a: &[u8], b: &[u8]) -> bool {
+    a.eq_ignore_ascii_case(b) || same(a, b, Case::Ignored)
+}
+
 /// Most header components that are compared; URIs with more are different.
 const MAX_HEADERS: usize = 32;
 

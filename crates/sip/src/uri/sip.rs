@@ -1,10 +1,11 @@
 //! sip and sips URIs (RFC 3261 §19.1.1, §25.1 `SIP-URI`).
 
-use super::{UriError, is_escaped_text};
+use super::{Unescaped, UriError, compare};
 use crate::Transport;
 use crate::host::{self, Host};
 use crate::params::{Params, Seen};
 use crate::token::{self, slice};
+use smallvec::SmallVec;
 
 /// A sip or sips URI, viewed: every part as written, nothing unescaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,21 +30,18 @@ impl<'a> SipUri<'a> {
     /// Views what follows `sip:` or `sips:`.
     #[inline]
     pub(super) fn parse(rest: &'a [u8], secure: bool) -> Result<SipUri<'a>, UriError> {
-        if !is_escaped_text(rest) {
-            return Err(UriError::Character);
-        }
+        let Marks { sign, question } = Marks::find(rest)?;
         let mut user = None;
         let mut password = None;
         let mut at = 0;
-        if let Some(sign) = memchr::memchr(b'@', rest) {
+        if let Some(sign) = sign {
             let info = slice(rest, 0, sign);
-            let colon = memchr::memchr(b':', info).unwrap_or(info.len());
+            let colon = info.iter().position(|&b| b == b':').unwrap_or(info.len());
             user = Some(slice(info, 0, colon)).filter(|u| !u.is_empty());
             password = info.get(colon + 1..);
             at = sign + 1;
-            // A second `@` or colon would let two parsers see two hosts.
-            let second_colon = password.is_some_and(|p| p.contains(&b':'));
-            if user.is_none() || second_colon || memchr::memchr(b'@', slice(rest, at, rest.len())).is_some() {
+            // A second colon would let two parsers see two passwords.
+            if user.is_none() || password.is_some_and(|p| p.contains(&b':')) {
                 return Err(UriError::User);
             }
         }
@@ -61,9 +59,8 @@ impl<'a> SipUri<'a> {
         let (params, headers) = match rest.get(at) {
             None => (Params::default(), None),
             Some(b';' | b'?') => {
-                let tail = slice(rest, at, rest.len());
-                let question = memchr::memchr(b'?', tail).unwrap_or(tail.len());
-                (scan_params(slice(tail, 0, question))?, tail.get(question + 1..))
+                let end = question.unwrap_or(rest.len());
+                (scan_params(slice(rest, at, end))?, question.and_then(|at| rest.get(at + 1..)))
             }
             Some(b':') => return Err(UriError::Port),
             Some(_) if port.is_some() => return Err(UriError::Port),
@@ -72,24 +69,35 @@ impl<'a> SipUri<'a> {
         Ok(SipUri { secure, user, password, host, port, params, headers })
     }
 
+    /// The parameter `name`, whatever its case, in the message or here, and escaped or not (RFC 3261 §19.1.4):
+    /// `None` if absent, `Some(None)` if it has no value. The value is as written.
+    pub fn param(&self, name: &[u8]) -> Option<Option<&'a [u8]>> {
+        self.params.into_iter().find(|(found, _)| compare::same_name(found, name)).map(|(_, value)| value)
+    }
+
     /// The `transport` parameter.
     pub fn transport(&self) -> Option<Transport> {
-        self.params.value(b"transport").map(Transport::of)
+        let value = self.param(b"transport")??;
+        if !value.contains(&b'%') {
+            return Some(Transport::of(value));
+        }
+        let plain: SmallVec<[u8; 16]> = Unescaped { text: value }.take(16).collect();
+        Some(Transport::of(&plain))
     }
 
     /// True if the URI marks a loose router (RFC 3261 §19.1.1 `lr`); the common `lr=on` counts.
     pub fn lr(&self) -> bool {
-        self.params.has(b"lr")
+        self.param(b"lr").is_some()
     }
 
     /// The `maddr` parameter, if it is a host.
     pub fn maddr(&self) -> Option<Host<'a>> {
-        self.params.value(b"maddr").and_then(Host::parse)
+        self.param(b"maddr").flatten().and_then(Host::parse)
     }
 
     /// The `ttl` parameter, if it is 0 to 255.
     pub fn ttl(&self) -> Option<u8> {
-        match token::number(self.params.value(b"ttl")?) {
+        match token::number(self.param(b"ttl")??) {
             token::Number::Fits(n) => u8::try_from(n).ok(),
             _ => None,
         }
@@ -97,12 +105,12 @@ impl<'a> SipUri<'a> {
 
     /// The `method` parameter.
     pub fn method(&self) -> Option<&'a [u8]> {
-        self.params.value(b"method")
+        self.param(b"method").flatten()
     }
 
     /// The `user` parameter (`phone` or `ip`).
     pub fn user_param(&self) -> Option<&'a [u8]> {
-        self.params.value(b"user")
+        self.param(b"user").flatten()
     }
 
     /// The port, or the default of the scheme and transport (RFC 3261 §19.1.2).
@@ -118,6 +126,40 @@ impl<'a> SipUri<'a> {
     }
 }
 
+/// Where the delimiters of a sip URI are.
+struct Marks {
+    /// The `@` behind the user.
+    sign: Option<usize>,
+    /// The `?` before the headers.
+    question: Option<usize>,
+}
+
+impl Marks {
+    /// One pass over what follows the scheme; checks its characters and escapes.
+    #[inline]
+    fn find(rest: &[u8]) -> Result<Marks, UriError> {
+        let mut marks = Marks { sign: None, question: None };
+        let mut at = 0;
+        loop {
+            at = token::skip_plain_uri(rest, at);
+            match rest.get(at) {
+                None => return Ok(marks),
+                // A second `@` would let two parsers see two hosts.
+                Some(b'@') if marks.sign.is_some() => return Err(UriError::User),
+                // Question marks before it belong to the user.
+                Some(b'@') => marks = Marks { sign: Some(at), question: None },
+                Some(b'?') => marks.question = marks.question.or(Some(at)),
+                Some(b'%') => match rest.get(at + 1..at + 3) {
+                    Some(&[high, low]) if token::hex(high).is_some() && token::hex(low).is_some() => {}
+                    _ => return Err(UriError::Character),
+                },
+                Some(_) => return Err(UriError::Character),
+            }
+            at += 1;
+        }
+    }
+}
+
 /// Splits `a=1&b=2`; a part without `=` has an empty value.
 fn pairs(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     headers.split(|&b| b == b'&').filter(|part| !part.is_empty()).map(|part| {
@@ -129,6 +171,7 @@ fn pairs(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 /// Checks `;name[=value]` parameters: none empty, no name twice (RFC 3261 §19.1.1), not too many.
 pub(super) fn scan_params(text: &[u8]) -> Result<Params<'_>, UriError> {
     let mut seen = Seen::default();
+    let mut escaped = false;
     let mut at = 0;
     while at < text.len() {
         if text.get(at) != Some(&b';') {
@@ -139,6 +182,7 @@ pub(super) fn scan_params(text: &[u8]) -> Result<Params<'_>, UriError> {
         if end == name || !seen.is_new(text, 0, slice(text, name, end)) {
             return Err(UriError::Params);
         }
+        escaped |= slice(text, name, end).contains(&b'%');
         at = end;
         if text.get(at) == Some(&b'=') {
             at = token::skip_param_value(text, end + 1);
@@ -147,5 +191,13 @@ pub(super) fn scan_params(text: &[u8]) -> Result<Params<'_>, UriError> {
             }
         }
     }
-    Ok(Params::new(text))
+    let params = Params::new(text);
+    if escaped
+        && params
+            .into_iter()
+            .any(|(a, _)| params.into_iter().filter(|(b, _)| compare::same_name(a, b)).count() > 1)
+    {
+        return Err(UriError::Params);
+    }
+    Ok(params)
 }

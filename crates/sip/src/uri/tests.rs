@@ -55,6 +55,16 @@ fn semicolons_and_question_marks_before_the_at_sign_belong_to_the_user() {
 }
 
 #[test]
+fn escaped_parameter_names_are_the_same_names() {
+    // RFC 4475 §3.1.1.3.
+    let u = sip("sip:cal%6Cer@host5.example.net;%6C%72;n%61me=v%61lue%25%34%31;tr%61nsport=t%63p");
+    assert!(u.lr());
+    assert_eq!(u.transport(), Some(Transport::Tcp));
+    assert_eq!(u.param(b"NAME"), Some(Some(&b"v%61lue%25%34%31"[..])));
+    assert_eq!(Uri::parse(b"sip:a@b;lr;%6C%72"), Err(UriError::Params));
+}
+
+#[test]
 fn ipv6_references_and_their_ports() {
     assert_eq!(sip("sip:[2001:db8::10]").port, None);
     assert_eq!(sip("sip:[2001:db8::10:5070]").port, None);

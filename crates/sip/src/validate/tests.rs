@@ -126,6 +126,12 @@ fn each_mandatory_header_must_be_there_once_and_sound() {
 }
 
 #[test]
+fn a_tag_must_have_a_value() {
+    assert_eq!(changed(";tag=34525", ";tag"), Err((400, "Bad From")));
+    assert_eq!(changed("j.user@example.com", "j.user@example.com;tag ; x"), Err((400, "Bad To")));
+}
+
+#[test]
 fn a_joined_via_must_be_sound_to_its_end() {
     let via = ";branch=z9hG4bKkdjuw";
     assert_eq!(changed(via, ";branch=1 , SIP/2.0/TCP b"), Ok(()));
@@ -139,7 +145,7 @@ fn cseq_must_name_the_method() {
     assert_eq!(changed("8 OPTIONS", "8 INVITE"), Err((400, "CSeq Method Does Not Match")));
     assert_eq!(changed("8 OPTIONS", "8 options"), Err((400, "CSeq Method Does Not Match")));
     let unknown = SOUND.replacen("OPTIONS", "NEWMETHOD", 1);
-    assert!(verdict(&unknown).is_err());
+    assert_eq!(verdict(&unknown).unwrap_err().status, 501);
     assert_eq!(verdict(&SOUND.replace("OPTIONS", "NEWMETHOD")), Ok(()));
     assert!(
         verdict(&SOUND.replacen("OPTIONS", "NEWMETHOD", 1).replace("8 OPTIONS", "8 OTHERMETHOD")).is_err()

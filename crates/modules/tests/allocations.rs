@@ -1,0 +1,146 @@
+//! No heap allocation per message outside the creation of a transaction or a binding: scripts run through the engine
+//! with an allocator that counts.
+
+use engine::{Config, Endpoint, FlowId, Input, Listener, ListenerId, Outbox, Output, Path};
+use location::{Limits, Local, Seeds};
+use modules::{Environment, NoLog, ScriptUser, Settings};
+use sip::{Instant, Transport};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches no memory of the allocation.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: `pointer` came from `alloc` above with this layout.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Server {
+    endpoint: Endpoint<ScriptUser<Local, NoLog>>,
+    out: Outbox,
+    path: Path,
+}
+
+impl Server {
+    fn new(text: &str) -> Server {
+        let loaded = route::load(text, "test.cfg", &modules::catalogue(), &route::NoFiles, &[]);
+        let program =
+            loaded.unwrap_or_else(|rejected| panic!("{}", rejected.render(route::Colour::Never))).program;
+        let settings = Settings::from_program(&program).expect("settings");
+        let address = "127.0.0.1:5070".parse().expect("an address");
+        let listeners = vec![Listener { transport: Transport::Udp, address, advertise: None }];
+        let config =
+            Config { listeners: listeners.clone(), aliases: settings.aliases.clone(), ..Config::default() };
+        let environment = Environment { listeners, ..Environment::default() };
+        let location = Local::new(Limits::default(), Seeds([1, 2, 3, 4]));
+        let user = ScriptUser::new(Arc::new(program), Arc::new(settings), location, NoLog, environment);
+        let path = Path {
+            listener: ListenerId(0),
+            flow: FlowId::DATAGRAM,
+            local: None,
+            remote: "127.0.0.1:5071".parse().expect("an address"),
+        };
+        Server { endpoint: Endpoint::new(config, user), out: Outbox::new(), path }
+    }
+
+    fn handle(&mut self, at: u64, text: &str) {
+        self.out.clear();
+        let input = Input::Message { path: self.path, bytes: text.as_bytes() };
+        self.endpoint.handle(Instant::from_micros(at), input, &mut self.out);
+    }
+
+    /// Allocations of this message, once it has been handled often enough for all buffers to have grown.
+    fn allocations(&mut self, message: impl Fn(u64) -> String) -> usize {
+        for at in 1..20 {
+            self.handle(at * 1_000, &message(at));
+        }
+        let last = message(20);
+        let before = COUNT.with(Cell::get);
+        self.handle(20_000, &last);
+        assert!(matches!(self.out.outputs.first(), Some(Output::Send { .. })), "nothing was sent");
+        COUNT.with(Cell::get) - before
+    }
+}
+
+fn message(method: &str, cseq: u64, lines: &str) -> String {
+    format!(
+        "{method} sip:bob@127.0.0.1:5070 SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1:5071;branch=z9hG4bK{method}{cseq}\r\nMax-Forwards: 70\r\nFrom: <sip:bob@127.0.0.1>;tag=1\r\nTo: <sip:bob@127.0.0.1>\r\nCall-ID: {method}\r\nCSeq: {cseq} {method}\r\n{lines}Content-Length: 0\r\n\r\n"
+    )
+}
+
+fn register(cseq: u64) -> String {
+    message("REGISTER", cseq, "Contact: <sip:bob@127.0.0.1:5072>;expires=600\r\n")
+}
+
+#[test]
+fn a_refreshed_registration_allocates_nothing() {
+    let mut server = Server::new(include_str!("data/kamailio-stateless.cfg"));
+    assert_eq!(server.allocations(register), 0);
+}
+
+#[test]
+fn a_request_forwarded_without_state_allocates_nothing() {
+    let mut server = Server::new(include_str!("data/kamailio-stateless.cfg"));
+    server.handle(1, &register(1));
+    assert_eq!(server.allocations(|cseq| message("INVITE", cseq, "")), 0);
+}
+
+#[test]
+fn a_redirected_request_allocates_nothing() {
+    let mut server = Server::new(include_str!("data/kamailio-redirect.cfg"));
+    server.handle(1, &register(1));
+    assert_eq!(server.allocations(|cseq| message("INVITE", cseq, "")), 0);
+}
+
+#[test]
+fn a_response_without_state_allocates_nothing() {
+    let mut server = Server::new(include_str!("data/kamailio-stateless.cfg"));
+    server.handle(1, &register(1));
+    server.handle(2, &message("INVITE", 1, ""));
+    let sent = server.out.outputs.iter().find_map(|output| match output {
+        Output::Send { bytes, .. } => Some(bytes.clone()),
+        Output::Ask { .. } => None,
+    });
+    let forwarded = String::from_utf8(server.out.bytes[sent.expect("a message")].to_vec()).expect("text");
+    let vias: String =
+        forwarded.lines().filter(|line| line.starts_with("Via:")).map(|line| format!("{line}\r\n")).collect();
+    let response = format!(
+        "SIP/2.0 200 OK\r\n{vias}From: <sip:bob@127.0.0.1>;tag=1\r\nTo: <sip:bob@127.0.0.1>;tag=2\r\nCall-ID: INVITE\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n"
+    );
+    assert_eq!(server.allocations(|_| response.clone()), 0);
+}
+
+/// How long one message takes, from bytes to bytes: `cargo test --release -p modules -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, not a test"]
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)] // The measurement is of real time.
+fn time_per_message() {
+    let mut server = Server::new(include_str!("data/kamailio-stateless.cfg"));
+    server.handle(1, &register(1));
+    let invite = message("INVITE", 1, "");
+    let cases = [("REGISTER", register(2)), ("INVITE, stateless", invite)];
+    for (name, text) in cases {
+        let start = std::time::Instant::now();
+        for _ in 0..200_000 {
+            server.handle(2, &text);
+        }
+        println!("{name}: {} ns", start.elapsed().as_nanos() / 200_000);
+    }
+}
