@@ -48,6 +48,9 @@ pub(crate) struct Core<S> {
     pub(crate) text: Vec<u8>,
     pub(crate) draining: bool,
     pub(crate) unfinished: usize,
+    /// The key of the request at hand, and its hash.
+    pub(crate) key: SmallVec<[u8; KEY_INLINE]>,
+    pub(crate) hash: u64,
     /// The transaction being worked on.
     pub(crate) busy: Option<EntryId>,
     /// Bytes of last responses longer than [`FINISHED_BYTES_MAX`].
@@ -75,6 +78,8 @@ impl<S> Core<S> {
             text: Vec::new(),
             draining: false,
             unfinished: 0,
+            key: SmallVec::new(),
+            hash: 0,
             busy: None,
             long_bytes: 0,
             cookies: 0,
@@ -94,12 +99,16 @@ impl<S> Core<S> {
     // --- matching (RFC 3261 §17.2.3) ----------------------------------------------------------------------------------
 
     /// The server transaction of a request; for an ACK that of its INVITE.
-    pub(crate) fn find(&self, message: &Message<'_>) -> Option<EntryId> {
+    ///
+    /// Its key is kept for [`Core::create`], which can only be called for the same request.
+    pub(crate) fn find(&mut self, message: &Message<'_>) -> Option<EntryId> {
         let method = match message.method() {
             Method::Ack => Method::Invite,
             method => method,
         };
-        self.find_as(message, method)
+        self.key = request_key(message, method).unwrap_or_default();
+        self.hash = self.keys.hash(&[&self.key]);
+        self.table.find(self.hash, &self.key)
     }
 
     /// The INVITE that a CANCEL or an ACK is for (RFC 3261 §9.2, §17.2.3).
@@ -129,7 +138,7 @@ impl<S> Core<S> {
             self.counters.table_full += 1;
             return Err(EngineError::TableFull);
         }
-        let key = request_key(message, method).unwrap_or_default();
+        let key = self.key.clone();
         let (server, actions) = match method {
             Method::Invite => (Server::Invite(ServerInvite::Proceeding), Actions::NONE),
             _ => {
@@ -138,7 +147,7 @@ impl<S> Core<S> {
             }
         };
         let entry = Entry {
-            hash: self.keys.hash(&[&key]),
+            hash: self.hash,
             key,
             server,
             method,

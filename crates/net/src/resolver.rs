@@ -50,7 +50,9 @@ impl Resolver {
     /// Asks for the addresses of `host`; the answer goes to `from` as [`Parcel::Addresses`], always.
     pub fn ask(&self, id: AskId, host: String, from: &Post) {
         let question = Question { id, host, from: from.clone() };
-        if let Err(TrySendError::Full(question) | TrySendError::Disconnected(question)) = self.0.try_send(question) {
+        if let Err(TrySendError::Full(question) | TrySendError::Disconnected(question)) =
+            self.0.try_send(question)
+        {
             tracing::warn!("too many names to resolve: {WAITING_MAX} are waiting");
             question.from.send(Parcel::Addresses { id: question.id, addresses: None });
         }

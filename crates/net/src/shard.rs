@@ -194,7 +194,8 @@ impl Shard {
         };
         let mut receive = ReceiveBatch::new();
         let mut gather = Gather::new(settings.gather);
-        let mut orders = Orders { control: control.clone(), draining: false, reports: 0, next_report: Instant::ZERO };
+        let mut orders =
+            Orders { control: control.clone(), draining: false, reports: 0, next_report: Instant::ZERO };
         loop {
             turn.now = instant(settings.origin);
             let busy = turn.receive_all(&mut receive) | turn.parcels(&postbox);
@@ -360,7 +361,6 @@ impl<H: Handler> Turn<H> {
         Some(due.since(self.now) + Duration::from_millis(1))
     }
 
-
     fn report(&mut self) {
         self.statistics.datagrams_sent = self.outgoing.sent;
         self.statistics.datagrams_unsent = self.outgoing.unsent;
@@ -486,7 +486,10 @@ impl Orders {
             self.next_report = turn.now + Self::REPORT_EVERY;
             turn.report();
         }
-        if self.draining && order < Control::STOP && self.control.is_drained(turn.index, turn.handler.is_idle()) {
+        if self.draining
+            && order < Control::STOP
+            && self.control.is_drained(turn.index, turn.handler.is_idle())
+        {
             self.control.stop();
             turn.posts.iter().for_each(Post::wake);
             return true;

@@ -80,7 +80,10 @@ impl ReceiveBatch {
             return Err(io::Error::last_os_error());
         }
         self.received = usize::try_from(n).unwrap_or(0).min(BATCH);
-        debug_assert!(self.vectors.iter().all(|v| v.iov_len == DATAGRAM_MAX), "recvmmsg does not write vectors");
+        debug_assert!(
+            self.vectors.iter().all(|v| v.iov_len == DATAGRAM_MAX),
+            "recvmmsg does not write vectors"
+        );
         debug_assert!(!self.controls.is_empty());
         Ok(self.received)
     }
@@ -88,12 +91,14 @@ impl ReceiveBatch {
     /// The datagrams of the last [`receive`](Self::receive): where each came from, which of our addresses it was sent to
     /// if the socket was told to find out, and its bytes.
     pub(crate) fn datagrams(&self) -> impl Iterator<Item = (SocketAddr, Option<IpAddr>, &[u8])> {
-        self.headers[..self.received].iter().zip(&self.names[..]).zip(self.buffers.chunks_exact(STRIDE)).filter_map(
-            |((header, name), buffer)| {
+        self.headers[..self.received]
+            .iter()
+            .zip(&self.names[..])
+            .zip(self.buffers.chunks_exact(STRIDE))
+            .filter_map(|((header, name), buffer)| {
                 let length = (header.msg_len as usize).min(DATAGRAM_MAX);
                 Some((address_from(name)?, asked_address(&header.msg_hdr), &buffer[..length]))
-            },
-        )
+            })
     }
 }
 
@@ -165,7 +170,8 @@ impl SendBatch {
         let datagrams = &datagrams[..datagrams.len().min(BATCH)];
         for Outgoing { to, bytes, .. } in datagrams {
             self.names.push(address_into(to));
-            self.vectors.push(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
+            self.vectors
+                .push(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
         }
         let froms = datagrams.iter().map(|datagram| datagram.from).zip(&mut self.controls[..]);
         for ((name, vector), (from, control)) in self.names.iter_mut().zip(&mut self.vectors).zip(froms) {
@@ -206,7 +212,8 @@ fn leave_by(from: IpAddr, control: &mut Control, header: &mut libc::msghdr) {
             unsafe { put_control(header, libc::SOL_IP, libc::IP_PKTINFO, info) };
         }
         IpAddr::V6(from) => {
-            let info = libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: from.octets() }, ipi6_ifindex: 0 };
+            let info =
+                libc::in6_pktinfo { ipi6_addr: libc::in6_addr { s6_addr: from.octets() }, ipi6_ifindex: 0 };
             // SAFETY: as above.
             unsafe { put_control(header, libc::SOL_IPV6, libc::IPV6_PKTINFO, info) };
         }
@@ -270,7 +277,9 @@ fn is_unreachable(header: &libc::msghdr) -> bool {
     while !message.is_null() {
         // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR return null or a whole control header within the buffer.
         let (level, kind) = unsafe { ((*message).cmsg_level, (*message).cmsg_type) };
-        if (level, kind) == (libc::SOL_IP, libc::IP_RECVERR) || (level, kind) == (libc::SOL_IPV6, libc::IPV6_RECVERR) {
+        if (level, kind) == (libc::SOL_IP, libc::IP_RECVERR)
+            || (level, kind) == (libc::SOL_IPV6, libc::IPV6_RECVERR)
+        {
             // SAFETY: the kernel puts a sock_extended_err behind a header of this level and type.
             let error: libc::sock_extended_err =
                 unsafe { ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::sock_extended_err>()) };
@@ -310,7 +319,13 @@ pub(crate) fn receive_drops(socket: RawFd) -> Option<u64> {
     let mut size = mem::size_of_val(&values) as libc::socklen_t;
     // SAFETY: `values` has the size that `size` says; the kernel writes no more than that.
     let result = unsafe {
-        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, values.as_mut_ptr().cast(), &raw mut size)
+        libc::getsockopt(
+            socket,
+            libc::SOL_SOCKET,
+            libc::SO_MEMINFO,
+            values.as_mut_ptr().cast(),
+            &raw mut size,
+        )
     };
     let filled = size as usize / mem::size_of::<u32>();
     (result == 0 && filled > DROPS).then(|| u64::from(values[DROPS]))
@@ -381,7 +396,10 @@ fn address_from(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
 }
 
 fn from_v4(a: &libc::sockaddr_in) -> SocketAddr {
-    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr)), u16::from_be(a.sin_port)))
+    SocketAddr::V4(SocketAddrV4::new(
+        Ipv4Addr::from(u32::from_be(a.sin_addr.s_addr)),
+        u16::from_be(a.sin_port),
+    ))
 }
 
 fn from_v6(a: &libc::sockaddr_in6) -> SocketAddr {

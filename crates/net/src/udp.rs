@@ -107,7 +107,8 @@ pub fn bind(address: SocketAddr, shards: usize) -> Result<Vec<UdpListener>, Bind
 }
 
 fn open(address: SocketAddr, share_port: bool) -> io::Result<UdpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
+    let socket =
+        Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
     if share_port {
         socket.set_reuse_port(true)?;
     }
@@ -116,13 +117,19 @@ fn open(address: SocketAddr, share_port: bool) -> io::Result<UdpListener> {
     }
     size_buffers(&socket);
     // ICMP errors name the peer that can't be reached (RFC 3261 §18.4); without this the kernel keeps them to itself.
-    let (level, option) =
-        if address.is_ipv6() { (libc::SOL_IPV6, libc::IPV6_RECVERR) } else { (libc::SOL_IP, libc::IP_RECVERR) };
+    let (level, option) = if address.is_ipv6() {
+        (libc::SOL_IPV6, libc::IPV6_RECVERR)
+    } else {
+        (libc::SOL_IP, libc::IP_RECVERR)
+    };
     sys::set_option(socket.as_raw_fd(), level, option, 1)?;
     if address.ip().is_unspecified() {
         // The kernel tells which of its addresses was asked, and answers leave by that one.
-        let (level, option) =
-            if address.is_ipv6() { (libc::SOL_IPV6, libc::IPV6_RECVPKTINFO) } else { (libc::SOL_IP, libc::IP_PKTINFO) };
+        let (level, option) = if address.is_ipv6() {
+            (libc::SOL_IPV6, libc::IPV6_RECVPKTINFO)
+        } else {
+            (libc::SOL_IP, libc::IP_PKTINFO)
+        };
         sys::set_option(socket.as_raw_fd(), level, option, 1)?;
     }
     socket.bind(&address.into())?;

@@ -5,8 +5,11 @@ use crate::regex::{Case, Regex};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+/// Expression, replacement, flags.
+type Parts = (Vec<u8>, Vec<u8>, Vec<u8>);
+
 /// The three parts of the notation; the first byte is the separator.
-pub(crate) fn split(text: &[u8]) -> Result<(Vec<u8>, Vec<u8>, Vec<u8>), String> {
+pub(crate) fn split(text: &[u8]) -> Result<Parts, String> {
     let Some((&separator, rest)) = text.split_first() else {
         return Err("it is empty: write `/expression/replacement/`".to_string());
     };

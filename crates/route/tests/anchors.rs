@@ -1,5 +1,7 @@
 //! Configurations that others wrote load verbatim: the one of the 2003 thesis, and Kamailio's.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use route::{Constant, Machine, NoFiles, RouteKind, Step, Verdict};

@@ -1,5 +1,7 @@
 //! What happens at the limits: of a run, and of a text.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use route::{Machine, RouteKind, RunErrorKind, Step, Verdict, limits};

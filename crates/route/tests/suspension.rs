@@ -1,5 +1,7 @@
 //! Suspended scripts: at any depth of calls and expressions, and resumed with the answer.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
 mod support;
 
 use route::{Frame, Loaded, Machine, RouteKind, RunErrorKind, Step, Verdict};

@@ -13,6 +13,7 @@ use crate::{HeaderName, name_addr, via};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::ops::Range;
+use smallvec::SmallVec;
 
 /// Most edits of one message. Beyond it edits are dropped and [`Edits::is_overflowed`] says so.
 pub const MAX_EDITS: usize = 256;
@@ -336,15 +337,15 @@ impl Edits {
             self.add(Span { start: line.start, end: line.end }, Class::Replace, tag, |_| {});
         } else if removed_before {
             // The values that stay are written anew; this edit covers those before it, and undoing it uncovers them.
-            let mut kept = Vec::new();
-            for (_, value) in indexed().filter(|&(i, _)| stays(self, i)) {
-                if !kept.is_empty() {
-                    kept.extend_from_slice(b", ");
-                }
-                kept.extend_from_slice(value.of(m.bytes));
-            }
+            let kept: SmallVec<[Span; 16]> =
+                indexed().filter(|&(i, _)| stays(self, i)).map(|(_, value)| value).collect();
             let at = Span { start: line.value_start, end: line.value_end };
-            self.add(at, Class::Replace, tag, |text| text.extend_from_slice(&kept));
+            self.add(at, Class::Replace, tag, |text| {
+                for (i, value) in kept.iter().enumerate() {
+                    text.extend_from_slice(if i > 0 { b", " } else { b"" });
+                    text.extend_from_slice(value.of(m.bytes));
+                }
+            });
         } else {
             let mut values = Values::new(m, line);
             let at = match nth.checked_sub(1) {

@@ -35,8 +35,11 @@ macro_rules! names {
         /// [`Message::headers_named`](crate::Message::headers_named).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
-        #[allow(missing_docs)]
-        pub enum HeaderName { $($variant,)* Other }
+        pub enum HeaderName {
+            $(#[doc = concat!("`", $text, "`.")] $variant,)*
+            /// Any other name.
+            Other,
+        }
 
         impl HeaderName {
             /// The long form as this server writes it, `None` for [`HeaderName::Other`].

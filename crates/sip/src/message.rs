@@ -267,7 +267,9 @@ impl<'a> Message<'a> {
         let span = remember(&self.index.call_id, || {
             let value = self.value_bytes(HeaderName::CallId, Once::Yes)?;
             let text = value.text();
-            if text.is_empty() || !text.iter().all(|&b| b > b' ' && b != 0x7f) {
+            // Without a way out of the loop, so that it becomes vector instructions.
+            let sound = text.iter().fold(true, |sound, &b| sound & (b > b' ') & (b != 0x7f));
+            if text.is_empty() || !sound {
                 return Err(malformed(HeaderName::CallId));
             }
             Ok(Span::new(value.at, value.bytes.len()))

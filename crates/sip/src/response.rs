@@ -189,12 +189,14 @@ pub fn reason_phrase(status: u16) -> &'static str {
         603 => "Decline",
         604 => "Does Not Exist Anywhere",
         606 => "Not Acceptable",
-        101..=199 => "Session Progress",
-        201..=299 => "OK",
-        301..=399 => "Multiple Choices",
-        501..=599 => "Server Internal Error",
-        601..=699 => "Decline",
-        _ => "Bad Request",
+        _ => match status / 100 {
+            1 => "Session Progress",
+            2 => "OK",
+            3 => "Multiple Choices",
+            5 => "Server Internal Error",
+            6 => "Decline",
+            _ => "Bad Request",
+        },
     }
 }
 

@@ -29,7 +29,9 @@ fn read_status(bytes: &[u8], start: usize, end: usize) -> Result<StartLine, Pars
     let line = slice(bytes, start, end);
     let version_end = memchr::memchr(b' ', line).ok_or(ParseErrorKind::NotSip)?;
     let status = match slice(line, version_end + 1, line.len()) {
-        [a @ b'1'..=b'6', b @ b'0'..=b'9', c @ b'0'..=b'9', rest @ ..] if matches!(rest, [] | [b' ', ..]) => {
+        [a, b, c] | [a, b, c, b' ', ..]
+            if matches!(a, b'1'..=b'6') && b.is_ascii_digit() && c.is_ascii_digit() =>
+        {
             u16::from(a - b'0') * 100 + u16::from(b - b'0') * 10 + u16::from(c - b'0')
         }
         _ => return Err(ParseErrorKind::BadStatus),
@@ -55,7 +57,7 @@ fn read_request(
     let line = slice(bytes, start, end);
     let trimmed = token::trim(line);
     let is_space = |b: &u8| matches!(b, b' ' | b'\t');
-    let method_end = trimmed.iter().position(|b| is_space(b)).ok_or(ParseErrorKind::NotSip)?;
+    let method_end = trimmed.iter().position(is_space).ok_or(ParseErrorKind::NotSip)?;
     let version_at = 1 + memchr::memrchr2(b' ', b'\t', trimmed).ok_or(ParseErrorKind::NotSip)?;
     let version = slice(trimmed, version_at, trimmed.len());
     if !version.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case(b"SIP/")) {

@@ -1,5 +1,7 @@
 //! What holds for any bytes and for any message: no panic, one meaning, edits that mean what they say.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 use proptest::collection::vec;
 use proptest::prelude::*;
 use sip::{Edits, HeaderName, Index, Message, NameAddr, ResponseSpec, Uri, validate};

@@ -99,7 +99,8 @@ impl Run {
 fn duration(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| "use a number and a unit: 5s, 200ms, 100us, 2m".to_owned())?;
+    let number: u64 =
+        number.parse().map_err(|_| "use a number and a unit: 5s, 200ms, 100us, 2m".to_owned())?;
     match unit {
         "us" => Ok(Duration::from_micros(number)),
         "ms" => Ok(Duration::from_millis(number)),

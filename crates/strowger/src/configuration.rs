@@ -41,8 +41,8 @@ pub(crate) fn load(file: Option<&Path>, defines: &[String]) -> Result<Loaded, Lo
     let defines: Vec<(&str, &str)> = defines.iter().map(|d| d.split_once('=').unwrap_or((d, ""))).collect();
     let files = Files { beside: file.and_then(Path::parent).map(Path::to_owned).unwrap_or_default() };
     let wrong = |rejected: &Rejected| LoadError::Wrong(rejected.render(colour()));
-    let loaded =
-        route::load(&text, &name, &modules::catalogue(), &files, &defines).map_err(|rejected| wrong(&rejected))?;
+    let loaded = route::load(&text, &name, &modules::catalogue(), &files, &defines)
+        .map_err(|rejected| wrong(&rejected))?;
     let (program, mut diagnostics) = (loaded.program, loaded.diagnostics);
     let settings = Settings::from_program(&program)
         .map_err(|diagnostics| wrong(&Rejected { diagnostics, sources: program.sources().clone() }))?;

@@ -15,8 +15,10 @@ const LINES_MAX: usize = 65_536;
 /// Starts logging: lines of `level` and graver ones are written to standard error, the last ones when the guard is
 /// dropped.
 pub(crate) fn start(level: LevelFilter) -> WorkerGuard {
-    let (writer, guard) =
-        NonBlockingBuilder::default().buffered_lines_limit(LINES_MAX).thread_name("log").finish(std::io::stderr());
+    let (writer, guard) = NonBlockingBuilder::default()
+        .buffered_lines_limit(LINES_MAX)
+        .thread_name("log")
+        .finish(std::io::stderr());
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(writer)

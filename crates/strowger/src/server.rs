@@ -115,7 +115,8 @@ impl Server {
             totals: Arc::new(Totals::new(usize::from(shards))),
             control: Arc::new(Control::new(usize::from(shards))),
             loop_settings: net::Settings { gather: options.gather, origin },
-            resolver: Resolver::start().map_err(|e| StartError::of("cannot start the resolver's threads", &e))?,
+            resolver: Resolver::start()
+                .map_err(|e| StartError::of("cannot start the resolver's threads", &e))?,
         })
     }
 
@@ -153,7 +154,8 @@ impl Server {
         signals: signal_hook::iterator::Handle,
     ) -> std::io::Result<thread::JoinHandle<bool>> {
         let handler = self.handler(index);
-        let (settings, control, resolver) = (self.loop_settings.clone(), self.control.clone(), self.resolver.clone());
+        let (settings, control, resolver) =
+            (self.loop_settings.clone(), self.control.clone(), self.resolver.clone());
         thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
             let ended = shard.run(handler, &settings, &control, posts.clone(), resolver);
             if let Err(error) = &ended {
@@ -212,7 +214,8 @@ fn random() -> Result<[u64; 4], StartError> {
 fn where_to_listen(options: &Run, loaded: &Loaded) -> Result<Vec<Listen>, StartError> {
     let port = loaded.settings.port;
     if !options.listen.is_empty() {
-        let parse = |text: &String| Listen::parse(text, port).map_err(|e| StartError(format!("-l {text}: {e}")));
+        let parse =
+            |text: &String| Listen::parse(text, port).map_err(|e| StartError(format!("-l {text}: {e}")));
         return options.listen.iter().map(parse).collect();
     }
     if !loaded.settings.listen.is_empty() {
@@ -253,8 +256,10 @@ fn addresses(listen: &Listen) -> Result<Vec<SocketAddr>, StartError> {
         ListenHost::Address(ip) => Ok(vec![at(*ip)]),
         ListenHost::Any => Ok(vec![at(Ipv4Addr::UNSPECIFIED.into()), at(Ipv6Addr::UNSPECIFIED.into())]),
         ListenHost::Named(name) => {
-            let all = net::interfaces().map_err(|e| StartError::of("cannot list the network interfaces", &e))?;
-            let of_interface: Vec<_> = all.iter().filter(|i| i.name == *name).map(|i| at(i.address)).collect();
+            let all =
+                net::interfaces().map_err(|e| StartError::of("cannot list the network interfaces", &e))?;
+            let of_interface: Vec<_> =
+                all.iter().filter(|i| i.name == *name).map(|i| at(i.address)).collect();
             if of_interface.is_empty() { named(name, listen.port) } else { Ok(of_interface) }
         }
     }
@@ -274,7 +279,8 @@ fn named(name: &str, port: u16) -> Result<Vec<SocketAddr>, StartError> {
 fn warn_of_small_buffers(sockets: &[Vec<UdpListener>]) {
     /// Below this a burst of a tenth of a second at some thousand calls a second is lost.
     const ENOUGH: usize = 1 << 20;
-    if let Some(small) = sockets.iter().flatten().map(UdpListener::receive_buffer_bytes).find(|b| *b < ENOUGH) {
+    if let Some(small) = sockets.iter().flatten().map(UdpListener::receive_buffer_bytes).find(|b| *b < ENOUGH)
+    {
         tracing::warn!(
             "the kernel grants receive buffers of {small} bytes only, too few for bursts; \
              raise it with: sysctl net.core.rmem_max=8388608"

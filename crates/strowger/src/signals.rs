@@ -38,7 +38,9 @@ impl Watch {
                     posts.iter().for_each(Post::wake);
                     reported(control.reports());
                 }
-                SIGHUP => tracing::info!("SIGHUP: nothing to do; restart the server to read its configuration again"),
+                SIGHUP => tracing::info!(
+                    "SIGHUP: nothing to do; restart the server to read its configuration again"
+                ),
                 _ if draining => {
                     tracing::info!("stopping at once");
                     control.stop();

@@ -296,6 +296,14 @@ impl<S> Core<S> {
             return;
         }
         self.reply_local(id, if status == 503 { 500 } else { status }, now, out);
+        // A request that is not there to be answered must not stay for ever.
+        if let Some(entry) = self.table.get_mut(id)
+            && !entry.server.is_final()
+        {
+            entry.server.terminate();
+            self.arm_server(id, Actions::END, now);
+            self.finish(id, 0);
+        }
     }
 
     /// A timer of a branch.

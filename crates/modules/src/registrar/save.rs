@@ -8,7 +8,7 @@ use crate::uri_parts::push_number;
 use alloc::vec::Vec;
 use location::{AtLimit, Binding, CONTACTS_PER_REQUEST_MAX, Policy, Refusal, Register, Registered, Update};
 use route::{Args, Outcome};
-use sip::{HeaderName, Message, Method};
+use sip::{HeaderName, Message, Method, Uri};
 use smallvec::SmallVec;
 
 /// The answer is left to the script.
@@ -62,6 +62,10 @@ fn register(
 ) -> Result<Registered, Bad> {
     check_extensions(&run.settings.registrar, message)?;
     let to = message.to().map_err(|_| Bad::To)?;
+    // RFC 3261 §10.2: the address-of-record "MUST be a SIP URI or SIPS URI".
+    if !matches!(to.uri(), Ok(Uri::Sip(_))) {
+        return Err(Bad::To);
+    }
     let uri = if args.str(2).is_empty() { to.uri } else { args.str(2) };
     let mut policy = run.settings.registrar.policy;
     if flags & ONLY_THESE != 0 {

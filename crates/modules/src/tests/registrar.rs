@@ -259,3 +259,12 @@ request_route {{
     assert!(sent.iter().any(|sent| sent.to == BOB && sent.first() == "INVITE sip:bob@10.0.0.3 SIP/2.0"));
     assert_eq!(rig.lines(), [format!("sip:bob@10.0.0.3 sip:{BOB}")]);
 }
+
+#[test]
+fn an_address_of_record_that_is_no_sip_uri_is_refused() {
+    let mut rig = rig("");
+    for to in ["isbn:2983792873", "tel:+15551234", "<http://www.example.com>"] {
+        let answer = rig.status(BOB, &register(1).to(to).text());
+        assert!(answer.starts_with("SIP/2.0 400 "), "{to}: {answer}");
+    }
+}

@@ -180,9 +180,17 @@ fn gathering_begins_with_the_rate_and_ends_with_it() {
     let mut gather = Gather::new(Duration::from_micros(500));
     let ms = |n: u64| Instant::from_micros(n * 1_000);
     assert_eq!(gather.time(ms(10), 10), Duration::ZERO, "1,000 datagrams a second");
-    assert_eq!(gather.time(ms(20), 210), Duration::from_micros(400), "20,000 datagrams a second: time for eight");
+    assert_eq!(
+        gather.time(ms(20), 210),
+        Duration::from_micros(400),
+        "20,000 datagrams a second: time for eight"
+    );
     assert_eq!(gather.time(ms(21), 211), Duration::from_micros(400), "within the window");
-    assert_eq!(gather.time(ms(30), 260), Duration::from_micros(500), "5,000 a second: never longer than allowed");
+    assert_eq!(
+        gather.time(ms(30), 260),
+        Duration::from_micros(500),
+        "5,000 a second: never longer than allowed"
+    );
     assert_eq!(gather.time(ms(40), 270), Duration::ZERO);
 }
 

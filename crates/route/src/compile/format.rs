@@ -46,7 +46,7 @@ impl Compiler<'_> {
                     self.breaks_nesting();
                 }
             }
-            Err(finding) => self.error(finding),
+            Err(finding) => self.error(*finding),
         }
     }
 

@@ -396,7 +396,7 @@ impl Compiler<'_> {
                     self.breaks_nesting();
                 }
                 Ok(_) => {}
-                Err(finding) => self.error(finding),
+                Err(finding) => self.error(*finding),
             }
         }
         self.emit(Op::Transform { id: id.0, argc: u8::try_from(count).unwrap_or(0) });

@@ -158,7 +158,7 @@ impl Parser<'_> {
                 match super::variable::parse(text.as_bytes(), span) {
                     Ok(variable) => ExprKind::Variable(Box::new(variable)),
                     Err(finding) => {
-                        self.error(finding);
+                        self.error(*finding);
                         ExprKind::Error
                     }
                 }

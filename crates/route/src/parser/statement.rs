@@ -378,7 +378,7 @@ impl Parser<'_> {
         let target = match super::variable::parse(text.as_bytes(), span) {
             Ok(target) => Some(target),
             Err(finding) => {
-                self.error(finding);
+                self.error(*finding);
                 None
             }
         };

@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// Reads a whole pseudo-variable; `span` is its place.
-pub(crate) fn parse(text: &[u8], span: Span) -> Result<Variable, Diagnostic> {
+pub(crate) fn parse(text: &[u8], span: Span) -> Result<Variable, Box<Diagnostic>> {
     Reader { text, at: 0, span, depth: 0 }.variable()
 }
 
@@ -32,15 +32,15 @@ impl<'a> Reader<'a> {
         if exact { self.span.part(from, to) } else { self.span }
     }
 
-    fn error(&self, message: impl Into<String>) -> Diagnostic {
+    fn error(&self, message: impl Into<String>) -> Box<Diagnostic> {
         let at = self.part(self.at.min(self.text.len()), self.text.len());
         let place = if at.start == at.end { self.span } else { at };
-        Diagnostic::error("variable", message, place).help(
+        Box::new(Diagnostic::error("variable", message, place).help(
             "pseudo-variables are written `$name`, `$name(inner)` or `$(name(inner)[index]{transformation})`",
-        )
+        ))
     }
 
-    fn variable(mut self) -> Result<Variable, Diagnostic> {
+    fn variable(mut self) -> Result<Variable, Box<Diagnostic>> {
         if self.byte() != Some(b'$') {
             return Err(self.error("a pseudo-variable starts with `$`"));
         }
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         Ok(variable)
     }
 
-    fn named(&mut self) -> Result<Variable, Diagnostic> {
+    fn named(&mut self) -> Result<Variable, Box<Diagnostic>> {
         let from = self.at;
         while self.byte().is_some_and(word_byte) {
             self.at += 1;
@@ -83,7 +83,7 @@ impl<'a> Reader<'a> {
     }
 
     /// What stands between an opening sign here and the sign that closes it.
-    fn between(&mut self, open: u8, close: u8) -> Result<(&'a [u8], Span), Diagnostic> {
+    fn between(&mut self, open: u8, close: u8) -> Result<(&'a [u8], Span), Box<Diagnostic>> {
         let from = self.at + 1;
         let mut depth = 0usize;
         while let Some(byte) = self.byte() {
@@ -103,12 +103,12 @@ impl<'a> Reader<'a> {
         Err(self.error(format!("a `{}` is missing", char::from(close))))
     }
 
-    fn inner(&mut self) -> Result<Inner, Diagnostic> {
+    fn inner(&mut self) -> Result<Inner, Box<Diagnostic>> {
         let (text, span) = self.between(b'(', b')')?;
         Ok(Inner { text: text.trim_ascii().to_vec(), span })
     }
 
-    fn index(&mut self) -> Result<Option<VariableIndex>, Diagnostic> {
+    fn index(&mut self) -> Result<Option<VariableIndex>, Box<Diagnostic>> {
         if self.byte() != Some(b'[') {
             return Ok(None);
         }
@@ -126,12 +126,14 @@ impl<'a> Reader<'a> {
         }
         match crate::value::parse_int(text).and_then(|index| i32::try_from(index).ok()) {
             Some(index) => Ok(Some(VariableIndex::At(index))),
-            None => Err(Diagnostic::error("variable", "this is not an index", span)
-                .help("an index is an integer, `*`, or a pseudo-variable")),
+            None => Err(Box::new(
+                Diagnostic::error("variable", "this is not an index", span)
+                    .help("an index is an integer, `*`, or a pseudo-variable"),
+            )),
         }
     }
 
-    fn transformation(&mut self) -> Result<Transformation, Diagnostic> {
+    fn transformation(&mut self) -> Result<Transformation, Box<Diagnostic>> {
         let (text, span) = self.between(b'{', b'}')?;
         let mut parts = text.splitn(2, |byte| *byte == b',');
         let name = String::from_utf8_lossy(parts.next().unwrap_or_default().trim_ascii()).into_owned();
@@ -177,7 +179,7 @@ fn arguments(text: &[u8]) -> Vec<Vec<u8>> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Variable, Diagnostic> {
+    fn read(text: &str) -> Result<Variable, Box<Diagnostic>> {
         let end = u32::try_from(text.len()).unwrap();
         parse(text.as_bytes(), Span { file: 0, start: 0, end })
     }

@@ -1,5 +1,5 @@
 //! A catalogue and a host for tests: functions that are recorded, variables that are set by the test.
-#![allow(dead_code, missing_docs, unreachable_pub)]
+#![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used)]
 
 use route::{
     Args, Avps, Catalogue, Class, Contexts, DefaultValue, FunctionDecl, FunctionId, Host, Index, InnerRule,
@@ -258,7 +258,7 @@ impl Host for FakeHost {
                 }
             }
             "ml" | "max_len" | "sp" => {
-                out.int(self.variables.get(name).map_or(0, |text| text.parse().unwrap()))
+                out.int(self.variables.get(name).map_or(0, |text| text.parse().unwrap()));
             }
             _ => {
                 if let Some(value) = self.variables.get(name) {
@@ -271,7 +271,9 @@ impl Host for FakeHost {
     fn write(&mut self, variable: VariableId, at: &Subscript<'_>, value: ValueRef<'_>) {
         let name = self.catalogue.variable(variable).unwrap().name;
         if name == "avp" {
-            self.avps.write(at.inner.bytes(), at.index, value).unwrap();
+            if self.avps.write(at.inner.bytes(), at.index, value).is_err() {
+                self.writes.push("the store is full".to_string());
+            }
         } else {
             self.writes.push(format!("{name} = {}", show(value)));
             self.variables

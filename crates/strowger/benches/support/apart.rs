@@ -4,7 +4,8 @@
 use std::time::{Duration, Instant};
 
 use engine::{
-    Answer, BranchContext, BranchVerdict, Handled, ReplyContext, ReplyVerdict, RequestContext, TransactionUser,
+    Answer, BranchContext, BranchVerdict, Handled, ReplyContext, ReplyVerdict, RequestContext,
+    TransactionUser,
 };
 
 /// See the module's documentation.
@@ -23,7 +24,10 @@ impl<U> Apart<U> {
 
 /// One run of a request route, with all that its functions do in modules, engine and location.
 #[inline(never)]
-fn run_script<U: TransactionUser>(user: &mut U, cx: &mut RequestContext<'_, U::State>) -> Handled<U::Suspended> {
+fn run_script<U: TransactionUser>(
+    user: &mut U,
+    cx: &mut RequestContext<'_, U::State>,
+) -> Handled<U::Suspended> {
     user.on_request(cx)
 }
 

@@ -285,8 +285,10 @@ impl Bindings {
     pub fn refresh(&mut self) {
         let user = self.turn();
         self.cseq += 1;
-        let update =
-            Update { expires: Some(3_600), ..Update::new(&self.contacts[user], &self.call_ids[user], self.cseq) };
+        let update = Update {
+            expires: Some(3_600),
+            ..Update::new(&self.contacts[user], &self.call_ids[user], self.cseq)
+        };
         let refreshed = self.table.register(
             Instant::ZERO,
             &self.aors[user],

@@ -80,7 +80,8 @@ impl Call {
 
     /// A request within the dialog that the 200 `accepted` set up (RFC 3261 §12.2.1.1).
     fn within(&self, method: &str, cseq: u32, accepted: &str) -> String {
-        let contact = values(accepted, "Contact").next().expect("a Contact").trim_matches(['<', '>']).to_owned();
+        let contact =
+            values(accepted, "Contact").next().expect("a Contact").trim_matches(['<', '>']).to_owned();
         let to = values(accepted, "To").next().expect("a To");
         let tag = to.split_once(";tag=").expect("a tag").1;
         let mut recorded: Vec<&str> =

@@ -1,0 +1,171 @@
+//! Timers, transport errors (RFC 3261 §16.9, §18.4) and answers.
+
+use super::{Endpoint, Ran};
+use crate::context::{RelayError, TransactionUser};
+use crate::io::{Answer, AskId, Outbox, Path};
+use crate::machine::{Actions, Arm};
+use crate::plan::Work;
+use crate::proxy::target::NextHop;
+use crate::resolve::Waiter;
+use crate::shard::TRANSPORT_ERROR_SCAN_MAX;
+use crate::table::EntryId;
+use crate::transaction::Client;
+use crate::wheel::{TimerKey, Which};
+use core::net::IpAddr;
+use sip::{Index, Instant, Message, NameAddr, Uri};
+
+impl<U: TransactionUser> Endpoint<U> {
+    pub(super) fn on_timers(&mut self, now: Instant, out: &mut Outbox) {
+        let mut budget = self.core.config.limits.timers_per_step_max.max(1);
+        while let Some(key) = self.core.wheel.pop(now, &mut budget) {
+            self.on_timer(key, now, out);
+        }
+    }
+
+    pub(super) fn on_timer(&mut self, key: TimerKey, now: Instant, out: &mut Outbox) {
+        self.core.timer_fired(key);
+        let id = key.entry;
+        self.core.busy = Some(id);
+        match key.branch {
+            Some(index) => self.core.branch_timer(id, index, key.which, now, out),
+            None => {
+                let waits = self.core.table.get(id).and_then(|entry| entry.suspended);
+                match waits.filter(|_| key.which == Which::Expire) {
+                    Some(ask) => {
+                        self.core.resolver.answered(ask);
+                        self.resume(id, Answer::Failed, now, out);
+                        return;
+                    }
+                    None => self.core.server_timer(id, key.which, now, out),
+                }
+            }
+        }
+        self.settle(id, now, out);
+    }
+
+    /// RFC 3261 §16.9, §18.4: the requests that were sent there and have no response yet have failed, as by a 503.
+    pub(super) fn on_transport_error(&mut self, path: Path, now: Instant, out: &mut Outbox) {
+        use crate::client_invite::ClientInvite;
+        use crate::client_non_invite::ClientNonInvite;
+        let mut hit = alloc::vec::Vec::new();
+        for id in self.core.table.ids().take(TRANSPORT_ERROR_SCAN_MAX) {
+            let Some(entry) = self.core.table.get(id) else { continue };
+            for (index, branch) in entry.branches.iter().enumerate() {
+                let waits = matches!(
+                    branch.client,
+                    Client::Invite(ClientInvite::Calling { .. })
+                        | Client::NonInvite(ClientNonInvite::Trying { .. })
+                );
+                let there = branch.path.listener == path.listener && branch.path.remote == path.remote;
+                if waits && there {
+                    hit.push((id, index as u16));
+                }
+            }
+        }
+        for (id, index) in hit {
+            self.core.counters.transport_errors += 1;
+            self.core.fail_branch(id, index, 503);
+            self.settle(id, now, out);
+        }
+    }
+
+    pub(super) fn on_answer(&mut self, id: AskId, answer: Answer<'_>, now: Instant, out: &mut Outbox) {
+        let Some(waiter) = self.core.resolver.answered(id) else { return };
+        let addresses: &[IpAddr] = match &answer {
+            Answer::Addresses(addresses) => addresses,
+            Answer::Failed => &[],
+        };
+        match waiter {
+            Waiter::Nobody { name } => self.core.resolver.remember(&name, addresses, now),
+            Waiter::Branch { entry, index, name } => {
+                self.core.resolver.remember(&name, addresses, now);
+                self.resolved(entry, index, addresses, now, out);
+            }
+            Waiter::Script { entry } => self.resume(entry, answer, now, out),
+        }
+    }
+
+    /// The addresses of a branch's next hop are known.
+    pub(super) fn resolved(
+        &mut self,
+        id: EntryId,
+        index: u16,
+        addresses: &[IpAddr],
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        let branch = self.core.table.get(id).and_then(|entry| entry.branches.get(usize::from(index)));
+        let Some(branch) = branch.filter(|branch| branch.client == Client::Resolving) else { return };
+        let target = usize::from(branch.target);
+        if addresses.is_empty() {
+            self.core.counters.resolve_failures += 1;
+        }
+        self.with_held(id, |this, message, arrival, mut work, mut state| {
+            let uri = hop_uri(message, &work, target);
+            let hop = match uri.and_then(|uri| Uri::parse(uri).ok()) {
+                Some(Uri::Sip(uri)) => this.core.locate(&uri, &arrival.path, Some(addresses), now),
+                _ => Err(RelayError::NoRoute),
+            };
+            match hop {
+                Ok(NextHop::Path(path)) => {
+                    if let Some(entry) = this.core.table.get_mut(id)
+                        && let Some(branch) = entry.branches.get_mut(usize::from(index))
+                    {
+                        branch.client = Client::Planned;
+                        branch.path = path;
+                    }
+                    this.core.arm_branch(id, index, Actions::END, now);
+                    this.send_planned(id, message, arrival, &mut work, &mut state, now, out);
+                }
+                // RFC 3261 §16.7: as if a 503 had come.
+                _ => this.core.fail_branch(id, index, 503),
+            }
+            this.keep(id, work, state);
+        });
+        self.settle(id, now, out);
+    }
+
+    /// The answer that a script waited for.
+    pub(super) fn resume(&mut self, id: EntryId, answer: Answer<'_>, now: Instant, out: &mut Outbox) {
+        let Some(suspended) = self.suspended.remove(&id) else { return };
+        self.core.busy = Some(id);
+        let Some(entry) = self.core.table.get_mut(id) else { return };
+        entry.suspended = None;
+        self.core.arm_server(id, Actions { expire: Arm::Stop, ..Actions::NONE }, now);
+        let final_already = self.core.table.get(id).is_some_and(|entry| entry.server.is_final());
+        if final_already {
+            self.core.tidy(id);
+            return;
+        }
+        let Some(arrival) = self.core.arrival_of(id) else { return };
+        let Some(entry) = self.core.table.get_mut(id) else { return };
+        let mut bytes = core::mem::take(&mut entry.request);
+        let work = entry.work.take();
+        let state = entry.state.take().unwrap_or_default();
+        let mut work = work.unwrap_or_else(|| self.core.works.take());
+        work.plan.replied = None;
+        work.plan.error = None;
+        let mut index = Index::new();
+        core::mem::swap(&mut index, &mut self.index);
+        let mut ran = Ran { entry: Some(id), cancelled: None };
+        if let Ok(message) = Message::parse(&bytes, &mut index) {
+            ran = self.run(&message, &arrival, Some(id), work, state, now, out, Some((suspended, answer)));
+        }
+        self.index = index;
+        self.core.give_request_back(id, &mut bytes);
+        self.after_script(ran, now, out);
+    }
+}
+
+/// The URI that a target's next hop was taken from.
+fn hop_uri<'a>(message: &Message<'a>, work: &'a Work, target: usize) -> Option<&'a [u8]> {
+    let plan = &work.plan;
+    if let Some(destination) = plan.destination(target) {
+        return Some(destination);
+    }
+    let route = match plan.path(target) {
+        Some(path) => NameAddr::parse(crate::proxy::target::first_value(path)).ok(),
+        None => crate::proxy::target::first_route(message, plan),
+    };
+    Some(route.map_or_else(|| plan.uri(target).unwrap_or(message.request_uri()), |route| route.uri))
+}
