@@ -34,14 +34,12 @@ pub const SHARDS_MAX: usize = 64;
 pub trait Handler {
     /// The shard that a datagram belongs to, told from a glance at it.
     fn shard_of(&self, datagram: &[u8]) -> usize;
-    /// One input; all outputs go to `out`.
+    /// One input; all outputs go to `out`. Called again after it panicked.
     fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox);
     /// When [`Input::Timeout`] is due.
     fn next_timeout(&self) -> Option<Instant>;
     /// Nothing is in flight: a draining shard may stop.
     fn is_idle(&self) -> bool;
-    /// Forgets whatever a panic inside [`handle`](Self::handle) left half done.
-    fn recover(&mut self);
     /// Called about once a second, and once at the end, with what the loop counted.
     fn report(&mut self, statistics: &Statistics);
 }
@@ -300,10 +298,13 @@ impl<H: Handler> Turn<H> {
     /// One input, with the shard's edge around it: a panic costs what it was about, not the shard.
     fn handle(&mut self, input: Input<'_>) {
         let (handler, now, out) = (&mut self.handler, self.now, &mut self.out);
+        let before = (out.bytes.len(), out.outputs.len());
         if catch_unwind(AssertUnwindSafe(|| handler.handle(now, input, out))).is_err() {
+            // Nothing half written goes out; what earlier inputs left does.
+            self.out.bytes.truncate(before.0);
+            self.out.outputs.truncate(before.1);
             self.statistics.panics += 1;
             tracing::error!(shard = self.index, "a message caused a panic, which is our bug; it was dropped");
-            self.handler.recover();
         }
     }
 

@@ -498,6 +498,19 @@ impl Catalogue {
         Some(VariableId(id_of(at)))
     }
 
+    /// The core setting called `name`.
+    #[must_use]
+    pub fn setting_named(&self, name: &str) -> Option<SettingId> {
+        self.settings.iter().position(|decl| decl.name == name).map(|at| SettingId(id_of(at)))
+    }
+
+    /// The parameter called `name` of a module.
+    #[must_use]
+    pub fn parameter_named(&self, module: ModuleId, name: &str) -> Option<ParameterId> {
+        let same = |(of, decl): &(ModuleId, ParameterDecl)| *of == module && decl.name == name;
+        self.parameters.iter().position(same).map(|at| ParameterId(id_of(at)))
+    }
+
     pub(crate) fn absent(&self, thing: Thing, name: &str) -> Option<Class> {
         self.absent.iter().find(|absent| absent.thing == thing && absent.name == name).map(|it| it.class)
     }

@@ -356,6 +356,12 @@ impl Program {
         &self.settings
     }
 
+    /// The last value that the file gave to a setting.
+    #[must_use]
+    pub fn setting(&self, id: SettingId) -> Option<&Setting> {
+        self.settings.iter().rev().find(|setting| setting.id == id)
+    }
+
     /// The module parameters in the order of the file; one that is set twice is here twice.
     #[must_use]
     pub fn modparams(&self) -> &[ModParam] {

@@ -66,11 +66,6 @@ impl Handler for ShardHandler {
         self.endpoint.is_idle()
     }
 
-    fn recover(&mut self) {
-        // The engine takes its buffers out while it works and puts them back when it is done: after a panic it goes on
-        // with empty ones. The transaction that was being handled ends by its timers.
-    }
-
     fn report(&mut self, statistics: &Statistics) {
         let snapshot = Snapshot {
             reports: self.control.reports(),

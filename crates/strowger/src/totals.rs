@@ -84,6 +84,7 @@ const FIELDS: &[(&str, Field)] = &[
     ("requests", |s| s.counters.requests_in),
     ("responses", |s| s.counters.responses_in),
     ("transactions_created", |s| s.counters.transactions_created),
+    ("transactions_lost", |s| s.counters.transactions_lost),
     ("branches", |s| s.counters.branches),
     ("forwarded_stateless", |s| s.counters.forwarded_stateless),
     ("responses_forwarded", |s| s.counters.responses_forwarded),

@@ -12,7 +12,6 @@ struct Echo {
     index: usize,
     draining: bool,
     busy: bool,
-    recovered: u64,
 }
 
 impl Handler for Echo {
@@ -39,9 +38,6 @@ impl Handler for Echo {
     }
     fn is_idle(&self) -> bool {
         self.draining && !self.busy
-    }
-    fn recover(&mut self) {
-        self.recovered += 1;
     }
     fn report(&mut self, _: &Statistics) {}
 }

@@ -1,6 +1,6 @@
 //! Suspended runs.
 
-use super::{Caller, Machine};
+use super::{Caller, Machine, RunErrorKind};
 use crate::catalogue::RouteKind;
 use crate::code::Program;
 use crate::diagnostic::Span;
@@ -46,10 +46,10 @@ impl Frame {
 }
 
 impl Machine {
-    pub(super) fn suspend(&mut self, program: &Program) -> Frame {
-        self.collect(program);
+    pub(super) fn suspend(&mut self, program: &Program) -> Result<Frame, RunErrorKind> {
+        self.collect(program)?;
         let values = self.locals.iter().chain(&self.stack).copied().collect();
-        Frame(Box::new(Suspended {
+        Ok(Frame(Box::new(Suspended {
             program: program.id,
             pc: self.pc,
             steps: self.steps,
@@ -58,7 +58,7 @@ impl Machine {
             values,
             callers: self.callers.as_slice().into(),
             arena: self.arena.as_slice().into(),
-        }))
+        })))
     }
 
     /// Takes the state of a frame; false when it belongs to another program.

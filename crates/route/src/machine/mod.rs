@@ -208,7 +208,10 @@ impl Machine {
                         Outcome::Code(code) => self.returned(i64::from(code)),
                         Outcome::Suspend => {
                             self.pc = pc;
-                            return Step::Suspended(self.suspend(program));
+                            return match self.suspend(program) {
+                                Ok(frame) => Step::Suspended(frame),
+                                Err(kind) => Step::Done(program.error(kind, pc)),
+                            };
                         }
                     }
                 }
@@ -333,7 +336,7 @@ impl Machine {
                 match scratch {
                     None => self.read(program, host, site.variable, (inner, index))?,
                     Some(text) => {
-                        self.collect_if_full(program);
+                        self.collect_if_full(program)?;
                         let name = text.get(&program.constants, &self.arena);
                         let mut spare = core::mem::take(&mut self.spare);
                         spare.clear();
@@ -382,7 +385,7 @@ impl Machine {
         (inner, index): (Inner<'_>, SiteIndex),
     ) -> Result<(), RunErrorKind> {
         if !matches!(inner, Inner::Dynamic(_)) {
-            self.collect_if_full(program);
+            self.collect_if_full(program)?;
         }
         let mut sink = Sink::new(&mut self.arena);
         host.read(variable, &Subscript { inner, index: index_of(index) }, &mut sink);
@@ -436,15 +439,13 @@ impl Machine {
         self.value_ref(program, value).as_str().unwrap_or_default()
     }
 
-    fn collect_if_full(&mut self, program: &Program) {
-        if self.arena.len() > self.collect_at {
-            self.collect(program);
-        }
+    fn collect_if_full(&mut self, program: &Program) -> Result<(), RunErrorKind> {
+        if self.arena.len() > self.collect_at { self.collect(program) } else { Ok(()) }
     }
 
     /// Keeps only the strings that the stack and the `$var`s still hold. Runs between instructions, when
     /// nothing else refers to the arena.
-    fn collect(&mut self, program: &Program) {
+    fn collect(&mut self, program: &Program) -> Result<(), RunErrorKind> {
         self.spare.clear();
         let mut last: Option<(Text, Text)> = None;
         for value in self.stack.iter_mut().chain(&mut self.locals) {
@@ -458,10 +459,8 @@ impl Machine {
             }
             let start = self.spare.len();
             let bytes = text.get(&program.constants, &self.arena);
-            if start + bytes.len() > 2 * ARENA_BYTES_MAX {
-                // More live text than a run may hold: the next string that is made stops the run.
-                *text = Text::EMPTY;
-                continue;
+            if start + bytes.len() > ARENA_BYTES_MAX {
+                return Err(RunErrorKind::Memory);
             }
             self.spare.extend_from_slice(bytes);
             let moved = Text::arena(start, bytes.len());
@@ -471,6 +470,7 @@ impl Machine {
         core::mem::swap(&mut self.arena, &mut self.spare);
         self.subject = Value::Null;
         self.collect_at = (2 * self.arena.len()).max(ARENA_COLLECT_BYTES);
+        Ok(())
     }
 
     /// The expression for a text that the script computed; `None` when it is not one.

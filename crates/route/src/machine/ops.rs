@@ -160,7 +160,7 @@ impl Machine {
 
     /// Joins the topmost pieces; null becomes `<null>`, as logs show it.
     fn format(&mut self, program: &Program, pieces: usize) -> Result<(), RunErrorKind> {
-        self.collect_if_full(program);
+        self.collect_if_full(program)?;
         let start = self.arena.len();
         let base = self.stack.len().saturating_sub(pieces);
         for at in base..self.stack.len() {
@@ -174,7 +174,7 @@ impl Machine {
 
     /// Joins two values as strings; null is empty.
     fn concat(&mut self, program: &Program) -> Result<(), RunErrorKind> {
-        self.collect_if_full(program);
+        self.collect_if_full(program)?;
         let right = self.pop();
         let left = self.pop();
         let mut start = self.arena.len();
@@ -255,7 +255,7 @@ impl Machine {
     }
 
     fn transform(&mut self, program: &Program, id: TransformId, argc: usize) -> Result<(), RunErrorKind> {
-        self.collect_if_full(program);
+        self.collect_if_full(program)?;
         let base = self.stack.len().saturating_sub(argc + 1);
         let mut spare = core::mem::take(&mut self.spare);
         spare.clear();
@@ -272,7 +272,7 @@ impl Machine {
     }
 
     fn substitute(&mut self, program: &Program, at: usize) -> Result<(), RunErrorKind> {
-        self.collect_if_full(program);
+        self.collect_if_full(program)?;
         let value = self.pop();
         let mut spare = core::mem::take(&mut self.spare);
         spare.clear();

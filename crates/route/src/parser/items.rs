@@ -218,6 +218,16 @@ impl Parser<'_> {
         Some(Atom { kind: AtomKind::Word(text), span })
     }
 
+    /// One value of a setting: here strings that follow each other are values of their own.
+    fn setting_atom(&mut self) -> Option<Atom> {
+        if let TokenKind::Str(text) = self.kind() {
+            let atom = Atom { kind: AtomKind::Str(text.to_vec()), span: self.span() };
+            self.at += 1;
+            return Some(atom);
+        }
+        self.atom()
+    }
+
     fn setting(&mut self, word: String, span: Span) -> Option<Item> {
         self.at += 1;
         let mut name = Name { text: word, span };
@@ -232,7 +242,7 @@ impl Parser<'_> {
             return None;
         }
         let mut values = Vec::new();
-        while let Some(atom) = self.atom() {
+        while let Some(atom) = self.setting_atom() {
             values.push(atom);
             self.take_sign(",");
             // The value may go on in this line; a new line is a new setting.

@@ -73,6 +73,14 @@ impl Call {
         self.within("ACK", 1, accepted)
     }
 
+    /// The ACK of a failure: that of the INVITE's own transaction (RFC 3261 §17.1.1.3).
+    pub fn ack_of_failure(&self, failed: &str) -> String {
+        let to = values(failed, "To").next().expect("a To");
+        let tag = to.split_once(";tag=").map_or(String::new(), |(_, tag)| format!(";tag={tag}"));
+        let uri = format!("sip:user{}@{SERVER}", self.user);
+        self.request("ACK", 1, &uri, &tag, "", "").replace("-1-ACK", "-1-INVITE")
+    }
+
     /// The caller hangs up.
     pub fn bye(&self, accepted: &str) -> String {
         self.within("BYE", 2, accepted)
