@@ -3,6 +3,7 @@
 //! `cargo xtask test` is the whole test suite, as a developer and as CI run it. Each step prints its heading, its
 //! command and the time it took; the first one that fails ends the run with the command that repeats it.
 
+mod callgrind;
 mod packages;
 mod steps;
 
@@ -16,6 +17,7 @@ Usage: cargo xtask <chore>
 
   test           Run everything: formatting, lints, documentation, unit tests, end-to-end tests
   test --fast    The same without the end-to-end tests, which need the release build and SIP peers
+  callgrind      Count the instructions of each kind of message, with Valgrind
   help           Print this text
 ";
 
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["test"] => packages::ensure().and_then(|()| steps::run(&[steps::FAST, steps::END_TO_END])),
+        ["callgrind"] => callgrind::run(),
         ["test", "--fast"] => steps::run(&[steps::FAST]),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -14,6 +14,12 @@ use alloc::vec::Vec;
 
 /// What every branch of RFC 3261 begins with (§8.1.1.7).
 pub(crate) const MAGIC: &[u8] = b"z9hG4bK";
+
+/// Whether a branch begins with the magic cookie, in any case.
+pub(crate) fn is_magic(branch: &[u8]) -> bool {
+    branch.starts_with(MAGIC) || branch.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(MAGIC))
+}
+
 /// Highest slot of a table that a branch can name: 30 bits.
 pub(crate) const SLOT_MAX: u32 = (1 << 30) - 1;
 /// Generations wrap here: 30 bits.
@@ -122,9 +128,14 @@ impl OwnBranch {
 
 /// Appends the lowest `digits` base-32 digits of `value`, the highest first.
 pub(crate) fn put(out: &mut Vec<u8>, value: u64, digits: u32) {
-    for place in (0..digits).rev() {
-        out.push(DIGITS[(value >> (place * 5) & 31) as usize]);
+    let mut text = [0u8; 13];
+    let mut value = value;
+    let text = &mut text[..digits.min(13) as usize];
+    for digit in text.iter_mut().rev() {
+        *digit = DIGITS[(value & 31) as usize];
+        value >>= 5;
     }
+    out.extend_from_slice(text);
 }
 
 fn dot(text: &[u8], at: usize) -> Option<()> {

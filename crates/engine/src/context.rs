@@ -116,7 +116,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The target set has [`Limits::branches_max`](crate::Limits::branches_max) targets, or too many bytes.
+/// The target set has [`Limits::branches_max`](crate::Limits::branches_max) targets, or too many bytes; or the target
+/// cannot be written, as there are line ends, white space or angle brackets in its URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetsFull;
 
@@ -174,6 +175,8 @@ pub enum RelayError {
     AlreadyFinal,
     /// The message would be longer than [`Limits::message_bytes_max`](crate::Limits::message_bytes_max).
     TooLarge,
+    /// More changes were made to the message than [`sip::MAX_EDITS`] or [`sip::MAX_EDIT_BYTES`] allow.
+    EditsFull,
 }
 
 impl RelayError {
@@ -192,6 +195,7 @@ impl RelayError {
             RelayError::Cancelled => 487,
             RelayError::AlreadyFinal => 500,
             RelayError::TooLarge => 513,
+            RelayError::EditsFull => 500,
         }
     }
 
@@ -211,6 +215,7 @@ impl RelayError {
             RelayError::Cancelled => "Request Terminated",
             RelayError::AlreadyFinal => "Server Internal Error",
             RelayError::TooLarge => "Message Too Large",
+            RelayError::EditsFull => "Server Internal Error",
         }
     }
 }
@@ -300,7 +305,8 @@ impl<'a, S> RequestContext<'a, S> {
         self.plan.uri(0).unwrap_or(self.message.request_uri())
     }
 
-    /// Rewrites the Request-URI; what it was before is still in [`RequestContext::message`].
+    /// Rewrites the Request-URI; what it was before is still in [`RequestContext::message`]. What cannot be a URI, as
+    /// there are line ends, white space or angle brackets in it, is not taken.
     pub fn set_request_uri(&mut self, uri: &[u8]) {
         if self.request_uri() != uri {
             self.plan.set_uri(0, uri);
@@ -318,8 +324,8 @@ impl<'a, S> RequestContext<'a, S> {
         self.plan.set_destination(0, uri);
     }
 
-    /// Adds a target. One that is in the set already (RFC 3261 §16.5: equal URIs, §19.1.4; here also the same
-    /// destination and path) is not added again, tried or not.
+    /// Adds a target. Of targets that are the same (RFC 3261 §16.5: equal URIs, §19.1.4; here also the same destination
+    /// and path) only one is tried; that is found out by [`RequestContext::relay`], as target 0 may change until then.
     ///
     /// # Errors
     ///
@@ -327,9 +333,6 @@ impl<'a, S> RequestContext<'a, S> {
     pub fn append_target(&mut self, target: &Target<'_>) -> Result<(), TargetsFull> {
         if self.plan.targets.len() >= usize::from(self.core.branches_max()) {
             return Err(TargetsFull);
-        }
-        if self.plan.contains(target, self.message.request_uri()) {
-            return Ok(());
         }
         let planned = self.plan.planned(target).ok_or(TargetsFull)?;
         self.plan.targets.push(planned);
@@ -446,6 +449,33 @@ impl<'a, S> RequestContext<'a, S> {
         self.plan.error.map(|error| (error.status(), error.reason()))
     }
 
+    // --- the way back (RFC 3581) ----------------------------------------------------------------------------------------
+
+    /// Sends the responses to the address and port that the request came from, although its client did not ask for it
+    /// by `rport`; `received` and `rport` are written into its Via all the same. On a stream it changes nothing but
+    /// the Via.
+    pub fn force_rport(&mut self) {
+        if self.arrival.fix.forced || self.message.via_top().is_ok_and(|via| via.rport().is_some()) {
+            return;
+        }
+        let path = self.arrival.path;
+        self.arrival.fix = crate::reply::ViaFix {
+            received: Some(crate::reply::canonical(path.remote.ip())),
+            rport: Some(path.remote.port()),
+            forced: true,
+        };
+        self.arrival.reply_path = path;
+        if let Some(entry) = self.entry.and_then(|id| self.core.table.get_mut(id)) {
+            entry.fix = self.arrival.fix;
+            entry.reply_path = path;
+        }
+    }
+
+    /// Asks the next hop, by an `rport` in our Via, to answer to the port that the request leaves by.
+    pub fn ask_rport(&mut self) {
+        self.plan.local_rport = true;
+    }
+
     // --- transactions -------------------------------------------------------------------------------------------------
 
     /// Makes a transaction of the request if there is none. When the table is full, 503 becomes the
@@ -474,6 +504,33 @@ impl<'a, S> RequestContext<'a, S> {
         self.entry.is_some()
     }
 
+    /// Whether the INVITE was cancelled (RFC 3261 §9.2).
+    pub fn is_cancelled(&self) -> bool {
+        self.entry.and_then(|id| self.core.table.get(id)).is_some_and(|entry| entry.cancelled)
+    }
+
+    /// What has become of the branches of the request's transaction.
+    pub fn branches(&self) -> Branches {
+        let Some(entry) = self.entry.and_then(|id| self.core.table.get(id)) else {
+            return Branches::default();
+        };
+        let best = entry.best.as_ref().and_then(|best| entry.branches.get(usize::from(best.branch)));
+        Branches {
+            any_replied: entry.branches.iter().any(|branch| branch.replied),
+            any_timed_out: entry.branches.iter().any(|branch| branch.timed_out),
+            best_replied: best.is_some_and(|branch| branch.replied),
+            best_timed_out: best.is_some_and(|branch| branch.timed_out),
+        }
+    }
+
+    /// Sets how long the branches relayed from now on wait: `ringing` for the final response to an INVITE that is being
+    /// worked on (Timer C), `silence` for any response to it, or for the final response to another request (timers B
+    /// and F). `None` is the configured time ([`Timers`](crate::Timers)).
+    pub fn set_timeouts(&mut self, ringing: Option<Duration>, silence: Option<Duration>) {
+        self.plan.ringing = ringing;
+        self.plan.silence = silence;
+    }
+
     /// Whether a CANCEL or an ACK belongs to an INVITE transaction that is here; false for other methods.
     pub fn matches_invite(&self) -> bool {
         matches!(self.message.method(), sip::Method::Cancel | sip::Method::Ack)
@@ -495,6 +552,19 @@ impl<'a, S> RequestContext<'a, S> {
             }
         }
     }
+}
+
+/// What has become of the branches of a transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Branches {
+    /// A branch got a response, provisional or final.
+    pub any_replied: bool,
+    /// A branch ran into Timer B, C or F.
+    pub any_timed_out: bool,
+    /// The branch whose response is the best so far got one.
+    pub best_replied: bool,
+    /// The branch whose response is the best so far ran into Timer B, C or F.
+    pub best_timed_out: bool,
 }
 
 /// A response in the hands of the transaction user.
@@ -558,6 +628,7 @@ pub struct BranchContext<'a, S> {
     pub(crate) plan: &'a mut Plan,
     pub(crate) target: usize,
     pub(crate) now: Instant,
+    pub(crate) own: &'a Own,
 }
 
 impl<'a, S> BranchContext<'a, S> {
@@ -597,5 +668,10 @@ impl<'a, S> BranchContext<'a, S> {
     /// The destination that was set for it.
     pub fn destination_uri(&self) -> Option<&[u8]> {
         self.plan.destination(self.target)
+    }
+
+    /// Who this server is.
+    pub fn own(&self) -> &Own {
+        self.own
     }
 }

@@ -63,6 +63,9 @@ pub struct Counters {
     pub held_back: u64,
     /// Final responses too long to be kept for retransmission, as there were too many of them.
     pub long_dropped: u64,
+    /// Messages not sent, as more changes were made to them than [`sip::MAX_EDITS`] or [`sip::MAX_EDIT_BYTES`] allow:
+    /// requests are answered 500, provisional responses dropped, final ones replaced by responses of ours.
+    pub edits_full: u64,
     /// CANCELs that we sent.
     pub cancels_out: u64,
     /// Responses of our own by class, 1xx to 6xx.

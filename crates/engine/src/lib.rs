@@ -38,8 +38,9 @@ mod tests;
 
 pub use config::{Alias, Config, Limits, Listener, Timers};
 pub use context::{
-    BranchContext, BranchVerdict, EngineError, Handled, MaxForwards, RelayError, ReplyContext, ReplyError,
-    ReplyVerdict, RequestContext, RouteVerdict, Target, TargetsFull, TransactionId, TransactionUser,
+    BranchContext, BranchVerdict, Branches, EngineError, Handled, MaxForwards, RelayError, ReplyContext,
+    ReplyError, ReplyVerdict, RequestContext, RouteVerdict, Target, TargetsFull, TransactionId,
+    TransactionUser,
 };
 pub use counters::Counters;
 pub use endpoint::Endpoint;

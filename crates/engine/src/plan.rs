@@ -4,14 +4,50 @@ use crate::context::{RelayError, Target};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::time::Duration;
 use sip::{Edits, Uri};
+use smallvec::SmallVec;
 
 /// Bytes of URIs and parameters that one request's targets may take together; past it targets are refused.
 pub(crate) const PLAN_BYTES_MAX: usize = 65_536;
 /// q of a target that names none (RFC 3261 §16.6: highest first).
 pub(crate) const Q_DEFAULT: u16 = 1_000;
 
+/// Parameters that are looked at while one request's targets are parsed and compared, at most; past it targets are
+/// compared by their bytes. Sixteen targets of four parameters each, all at one address, stay below by half.
+const COMPARISON_STEPS_MAX: u32 = 16_384;
+
 type Span = Range<usize>;
+
+/// Whether bytes can stand where a URI stands: no white space, no control characters, no angle brackets.
+fn is_uri_text(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'<' | b'>') || !byte.is_ascii())
+}
+
+/// Parses a URI as long as there are steps left: the parser looks for each parameter's name among those before it.
+fn parse<'a>(uri: &'a [u8], steps_left: &mut u32) -> Option<Uri<'a>> {
+    let width = 1 + uri.iter().filter(|byte| matches!(byte, b';' | b'?' | b'&')).count() as u32;
+    *steps_left = steps_left.saturating_sub(width.saturating_mul(width) / 2);
+    if *steps_left > 0 { Uri::parse(uri).ok() } else { None }
+}
+
+/// Whether two URIs are equal (RFC 3261 §19.1.4), as long as there are steps left.
+fn equal(a: &Uri<'_>, b: &Uri<'_>, steps_left: &mut u32) -> bool {
+    if let (Uri::Sip(a), Uri::Sip(b)) = (a, b)
+        && (a.port != b.port || !a.host.equivalent(&b.host))
+    {
+        return false;
+    }
+    // Every parameter and header is searched for among those of the other.
+    let width = |uri: &Uri<'_>| match uri {
+        Uri::Sip(uri) => (1 + uri.params.into_iter().count() + uri.header_pairs().count()) as u32,
+        Uri::Tel(uri) => (1 + uri.params.into_iter().count()) as u32,
+        Uri::Other { .. } => 1,
+    };
+    let (x, y) = (width(a), width(b));
+    *steps_left = steps_left.saturating_sub((x + y).saturating_mul(x.max(y)));
+    *steps_left > 0 && a.equivalent(b)
+}
 
 /// One target; `uri` is `None` where it is the received Request-URI.
 #[derive(Clone, Debug, Default)]
@@ -40,6 +76,12 @@ pub(crate) struct Plan {
     pub(crate) max_forwards: Option<u32>,
     /// Breadth that is left (RFC 5393 §5.3.3).
     pub(crate) breadth: u32,
+    /// Whether our Via asks for `rport`.
+    pub(crate) local_rport: bool,
+    /// Timer C of the branches to come if the script has set it.
+    pub(crate) ringing: Option<Duration>,
+    /// Timers B and F of the branches to come if the script has set them.
+    pub(crate) silence: Option<Duration>,
     /// Where the request would go, for loop detection.
     pub(crate) loop_hash: u64,
     /// Whether §16.3 was checked.
@@ -93,6 +135,9 @@ impl Plan {
     }
 
     pub(crate) fn set_uri(&mut self, target: usize, uri: &[u8]) {
+        if !is_uri_text(uri) {
+            return;
+        }
         if let Some(span) = self.keep(uri)
             && let Some(target) = self.targets.get_mut(target)
         {
@@ -111,27 +156,43 @@ impl Plan {
         }
     }
 
-    /// Whether a target is in the set (RFC 3261 §16.5), by the equality of URIs (§19.1.4).
-    pub(crate) fn contains(&self, wanted: &Target<'_>, request_uri: &[u8]) -> bool {
-        let parsed = Uri::parse(wanted.uri).ok();
-        self.targets.iter().any(|target| {
-            let uri = self.slice(&target.uri).unwrap_or(request_uri);
-            let same_uri = uri == wanted.uri
-                || match (&parsed, Uri::parse(uri)) {
-                    (Some(wanted), Ok(uri)) => wanted.equivalent(&uri),
-                    _ => false,
+    /// Marks targets that are in the set already as tried (RFC 3261 §16.5: "any given URI MUST NOT be added to the set
+    /// more than once"), by the equality of URIs (§19.1.4), past [`COMPARISON_STEPS_MAX`] by their bytes. Of two that
+    /// are the same, the one that was tried goes first, then the one that was added first.
+    pub(crate) fn drop_duplicates(&mut self, request_uri: &[u8]) {
+        let count = self.targets.len();
+        if count < 2 {
+            return;
+        }
+        let mut dropped: SmallVec<[usize; 8]> = SmallVec::new();
+        {
+            let uri = |target: &PlannedTarget| self.slice(&target.uri).unwrap_or(request_uri);
+            let mut steps_left = COMPARISON_STEPS_MAX;
+            let parsed: SmallVec<[Option<Uri<'_>>; 4]> =
+                self.targets.iter().map(|target| parse(uri(target), &mut steps_left)).collect();
+            for (place, target) in self.targets.iter().enumerate().filter(|(_, target)| !target.tried) {
+                let same = |(at, other): (usize, &PlannedTarget)| {
+                    let earlier = other.tried || (at < place && !dropped.contains(&at));
+                    at != place
+                        && earlier
+                        && self.slice(&target.path) == self.slice(&other.path)
+                        && self.slice(&target.destination) == self.slice(&other.destination)
+                        && (uri(target) == uri(other)
+                            || match (parsed.get(place), parsed.get(at)) {
+                                (Some(Some(uri)), Some(Some(other))) => equal(uri, other, &mut steps_left),
+                                _ => false,
+                            })
                 };
-            same_uri
-                && self.slice(&target.path) == wanted.path
-                && match (self.slice(&target.destination), wanted.destination) {
-                    (None, None) => true,
-                    // A destination may have got its scheme here.
-                    (Some(kept), Some(wanted)) => {
-                        kept == wanted || kept.strip_prefix(b"sip:") == Some(wanted)
-                    }
-                    _ => false,
+                if self.targets.iter().enumerate().any(same) {
+                    dropped.push(place);
                 }
-        })
+            }
+        }
+        for place in dropped {
+            if let Some(target) = self.targets.get_mut(place) {
+                target.tried = true;
+            }
+        }
     }
 
     pub(crate) fn record_route(&self) -> Option<&[u8]> {
@@ -143,6 +204,10 @@ impl Plan {
     }
 
     pub(crate) fn planned(&mut self, target: &Target<'_>) -> Option<PlannedTarget> {
+        let path = target.path.unwrap_or(b"");
+        if !is_uri_text(target.uri) || path.iter().any(u8::is_ascii_control) {
+            return None;
+        }
         Some(PlannedTarget {
             uri: Some(self.keep(target.uri)?),
             destination: match target.destination {

@@ -28,6 +28,8 @@ use sip::{HeaderName, Instant, Message, Method, ResponseSpec, Transport};
 pub(crate) struct ViaFix {
     pub(crate) received: Option<IpAddr>,
     pub(crate) rport: Option<u16>,
+    /// Whether the script wants the `rport` that the client did not ask for.
+    pub(crate) forced: bool,
 }
 
 /// One response of our own.
@@ -66,7 +68,7 @@ pub(crate) fn arrival(message: &Message<'_>, path: Path, transport: Transport) -
     let rport = via.rport().map(|_| path.remote.port());
     // RFC 3581 §4: with rport, received is added even where it equals sent-by.
     let received = (rport.is_some() || via.host.ip() != Some(source)).then_some(source);
-    let fix = ViaFix { received, rport };
+    let fix = ViaFix { received, rport, forced: false };
     if !is_datagram(transport) {
         return Arrival { path, reply_path: path, fix };
     }
@@ -87,7 +89,7 @@ pub(crate) fn unicast(ip: Option<IpAddr>) -> Option<IpAddr> {
 
 /// The way on for a response without state: the topmost Via below ours (RFC 3261 §18.2.2).
 pub(crate) fn next_via_path(message: &Message<'_>, path: Path, transport: Transport) -> Option<Path> {
-    let via = message.vias().nth(1)?.ok()?;
+    let via = message.via_below()?;
     let port = via.port.unwrap_or(default_port(via.transport));
     let maddr = via.maddr().and_then(|maddr| unicast(maddr.ip()));
     let (ip, port) = match (maddr, via.received()) {
@@ -172,7 +174,9 @@ impl<S> Core<S> {
         reply: &Reply<'_>,
         out: &mut Vec<u8>,
     ) {
-        let tag = self.to_tag(request);
+        let start = out.len();
+        // RFC 3261 §8.2.6.2: a 100 needs no tag.
+        let tag = (reply.status != 100).then(|| self.to_tag(request));
         let mut lines = core::mem::take(&mut self.lines);
         lines.clear();
         lines.extend_from_slice(reply.headers);
@@ -190,8 +194,7 @@ impl<S> Core<S> {
             &ResponseSpec {
                 status: reply.status,
                 reason: reply.reason,
-                // RFC 3261 §8.2.6.2: a 100 needs no tag.
-                to_tag: (reply.status != 100).then_some(&tag[..]),
+                to_tag: tag.as_ref().map(|tag| &tag[..]),
                 received: fix.received,
                 rport: fix.rport,
                 record_routes: dialog,
@@ -201,7 +204,26 @@ impl<S> Core<S> {
             out,
         );
         self.lines = lines;
+        if let Some(port) = fix.rport.filter(|_| fix.forced) {
+            self.add_rport(start, port, out);
+        }
         self.counters.reply(reply.status);
+    }
+
+    /// Adds `rport` to the topmost Via of the response that starts at `start`: the client did not ask for it, so that
+    /// nothing in its Via says where it goes.
+    fn add_rport(&mut self, start: usize, port: u16, out: &mut Vec<u8>) {
+        let mut spare = core::mem::take(&mut self.spare);
+        let response = out.get(start..).and_then(|bytes| Message::parse(bytes, &mut spare).ok());
+        let end = response.and_then(|response| response.via_top().ok().map(|via| via.span.end as usize));
+        self.spare = spare;
+        if let Some(at) = end.map(|end| start + end) {
+            let mut text = core::mem::take(&mut self.text);
+            text.clear();
+            let _ = write!(Text(&mut text), ";rport={port}");
+            out.splice(at..at, text.iter().copied());
+            self.text = text;
+        }
     }
 
     /// Replies without state.

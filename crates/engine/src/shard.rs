@@ -106,7 +106,7 @@ impl<S> Core<S> {
             Method::Ack => Method::Invite,
             method => method,
         };
-        self.key = request_key(message, method).unwrap_or_default();
+        write_request_key(message, method, &mut self.key);
         self.hash = self.keys.hash(&[&self.key]);
         self.table.find(self.hash, &self.key)
     }
@@ -449,11 +449,17 @@ fn apply(wheel: &mut Wheel, id: &mut TimerId, arm: Arm, now: Instant, key: Timer
 /// What a retransmission has in common with its request (RFC 3261 §17.2.3): branch and sent-by, or, without the magic
 /// cookie, the fields of RFC 2543. `None` if the message has no usable Via.
 pub(crate) fn request_key(message: &Message<'_>, method: Method) -> Option<SmallVec<[u8; KEY_INLINE]>> {
-    let via = message.via_top().ok()?;
     let mut key = SmallVec::new();
+    write_request_key(message, method, &mut key).then_some(key)
+}
+
+/// Makes `key` the [`request_key`]; false and empty if there is none.
+fn write_request_key(message: &Message<'_>, method: Method, key: &mut SmallVec<[u8; KEY_INLINE]>) -> bool {
+    key.clear();
+    let Ok(via) = message.via_top() else { return false };
     let branch = via.branch().unwrap_or(b"");
     // Branches compare without case as all tokens do; the cookie is compared so too.
-    let magic = branch.get(..7).is_some_and(|start| start.eq_ignore_ascii_case(crate::branch::MAGIC));
+    let magic = crate::branch::is_magic(branch);
     key.push(if magic && branch.len() > 7 { b'3' } else { b'2' });
     match method {
         Method::Invite => key.push(b'I'),
@@ -471,7 +477,7 @@ pub(crate) fn request_key(message: &Message<'_>, method: Method) -> Option<Small
         if let Some(sent_by) = key.get_mut(start..) {
             sent_by.make_ascii_lowercase();
         }
-        return Some(key);
+        return true;
     }
     for part in [
         message.request_uri(),
@@ -487,5 +493,5 @@ pub(crate) fn request_key(message: &Message<'_>, method: Method) -> Option<Small
         // The ACK of an INVITE has the To tag of the response; the others have the request's.
         key.extend_from_slice(message.to_tag().unwrap_or(b""));
     }
-    Some(key)
+    true
 }

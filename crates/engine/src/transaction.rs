@@ -11,6 +11,7 @@ use crate::server_non_invite::ServerNonInvite;
 use crate::wheel::TimerId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::time::Duration;
 use sip::{Instant, Method};
 use smallvec::SmallVec;
 
@@ -95,6 +96,12 @@ pub(crate) struct Branch {
     pub(crate) timer_c: bool,
     /// Its share of Max-Breadth (RFC 5393 §5.3.3).
     pub(crate) breadth: u32,
+    /// Whether any response came.
+    pub(crate) replied: bool,
+    /// Whether Timer B, C or F fired.
+    pub(crate) timed_out: bool,
+    /// How long it may ring (Timer C) if that is not what the configuration says.
+    pub(crate) ringing: Option<Duration>,
     /// The final status, its own or the one made up for it; 0 while there is none.
     pub(crate) status: u16,
     pub(crate) path: Path,
@@ -125,6 +132,8 @@ pub(crate) struct Best {
     pub(crate) status: u16,
     /// Smaller is better.
     pub(crate) rank: u16,
+    /// The branch that it came from, or that it was made up for.
+    pub(crate) branch: u16,
     /// The response as received; empty if it is made up.
     pub(crate) bytes: Vec<u8>,
 }

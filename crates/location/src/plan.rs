@@ -4,9 +4,16 @@
 use crate::binding::Binding;
 use crate::policy::{AtLimit, Limits, Policy};
 use crate::request::{CONTACTS_PER_REQUEST_MAX, Refusal, Update};
-use crate::slots::{NONE, Slots};
-use sip::Uri;
+use crate::slots::Slots;
+use sip::{SipUri, Uri};
 use smallvec::SmallVec;
+
+/// Steps that one REGISTER's parsing and comparing of URIs may take together, each the look at one parameter or at one
+/// URI's address; it bounds the time that one datagram can cost. Past it contacts are compared by their bytes: what an
+/// attacker gets of it is further bindings of his own, up to
+/// [`Limits::contacts_per_aor_max`](crate::Limits::contacts_per_aor_max). Eight contacts of six parameters each, all
+/// at one address and compared with eight bindings like them, stay below.
+const COMPARISON_STEPS_MAX: u32 = 16_384;
 
 /// What will happen for one Contact value.
 pub(crate) enum Step<'a> {
@@ -58,10 +65,14 @@ impl Scene<'_> {
             return Err(Refusal::TooManyContacts { limit: CONTACTS_PER_REQUEST_MAX });
         }
         let mut plan = Plan { steps: SmallVec::new(), evicted: SmallVec::new() };
+        let mut comparison = Comparison::new(self.slots, self.head);
+        let mut added: SmallVec<[Parsed<'u>; 4]> = SmallVec::new();
         for update in updates {
-            let step = self.step(update)?;
+            let contact = comparison.parsed(update.contact);
+            let step = self.step(update, &contact, &mut comparison)?;
             if updates.len() > 1 {
-                forget_earlier(&mut plan.steps, &step, update);
+                forget_earlier(&mut plan.steps, &added, &step, &contact, &mut comparison);
+                added.push(contact);
             }
             plan.steps.push(step);
         }
@@ -69,13 +80,18 @@ impl Scene<'_> {
         Ok(plan)
     }
 
-    fn step<'u>(&self, update: &'u Update<'u>) -> Result<Step<'u>, Refusal> {
+    fn step<'u>(
+        &self,
+        update: &'u Update<'u>,
+        contact: &Parsed<'u>,
+        comparison: &mut Comparison<'_>,
+    ) -> Result<Step<'u>, Refusal> {
         let interval = self.policy.grant(update)?;
         let bytes_max = self.limits.binding_bytes_max.min(usize::from(u16::MAX));
         if interval > 0 && Binding::bytes_needed(self.aor, update) > bytes_max {
             return Err(Refusal::BindingTooLarge { limit: bytes_max });
         }
-        let Some(index) = matching(self.slots, self.head, update.contact) else {
+        let Some(index) = comparison.matching(contact) else {
             return Ok(if interval == 0 { Step::Nothing } else { Step::Add { update, interval } });
         };
         let binding = &self.slots.get(index).binding;
@@ -135,11 +151,17 @@ pub(crate) fn q_of(update: &Update<'_>, policy: &Policy) -> u16 {
     update.q.unwrap_or(policy.default_q).min(1000)
 }
 
-/// Drops what earlier values of the same request do to the contact that `update` is about.
-fn forget_earlier(steps: &mut [Step<'_>], step: &Step<'_>, update: &Update<'_>) {
-    for earlier in steps {
+/// Drops what earlier values of the same request (`contacts`, one for each step) do to the contact that `step` is about.
+fn forget_earlier(
+    steps: &mut [Step<'_>],
+    contacts: &[Parsed<'_>],
+    step: &Step<'_>,
+    contact: &Parsed<'_>,
+    comparison: &mut Comparison<'_>,
+) {
+    for (earlier, named) in steps.iter_mut().zip(contacts) {
         let same = match (&*earlier, step.index()) {
-            (Step::Add { update: added, .. }, None) => same_contact(added.contact, update.contact),
+            (Step::Add { .. }, None) => comparison.same(named, contact),
             (_, Some(index)) => earlier.index() == Some(index),
             _ => false,
         };
@@ -152,20 +174,83 @@ fn forget_earlier(steps: &mut [Step<'_>], step: &Step<'_>, update: &Update<'_>) 
 /// The binding of `contact`: the one with the same bytes, else the first whose URI is equivalent. (URI comparison
 /// is not transitive: both may exist. RFC 3261 §10.3 step 7, §19.1.4)
 pub(crate) fn matching(slots: &Slots, head: u32, contact: &[u8]) -> Option<u32> {
-    let same_bytes = slots.chain(head).find(|(_, slot)| slot.binding.contact() == contact);
-    let found = same_bytes.or_else(|| {
-        let uri = (head != NONE).then(|| Uri::parse(contact).ok())??;
-        slots.chain(head).find(|(_, slot)| names(slot.binding.contact(), &uri))
-    });
-    found.map(|(index, _)| index)
+    let mut comparison = Comparison::new(slots, head);
+    let contact = comparison.parsed(contact);
+    comparison.matching(&contact)
 }
 
-/// Whether two URIs name the same contact (RFC 3261 §19.1.4); what is no URI is only equal to itself.
-fn same_contact(a: &[u8], b: &[u8]) -> bool {
-    a == b || Uri::parse(b).is_ok_and(|uri| names(a, &uri))
+/// A contact, and what its URI is; `None` for what is no URI, or is too much to be parsed, and is only equal to itself.
+struct Parsed<'a> {
+    text: &'a [u8],
+    uri: Option<Uri<'a>>,
+    /// How many parameters and headers there are to be looked at, at most, and one.
+    width: u32,
 }
 
-/// Whether `text` is a URI equivalent to `uri`.
-fn names(text: &[u8], uri: &Uri<'_>) -> bool {
-    Uri::parse(text).is_ok_and(|parsed| parsed.equivalent(uri))
+/// The comparisons of one request with the bindings of one address-of-record, which are parsed once, and only if their
+/// bytes do not say it all.
+struct Comparison<'a> {
+    slots: &'a Slots,
+    head: u32,
+    bindings: Option<SmallVec<[(u32, Parsed<'a>); 2]>>,
+    steps_left: u32,
+}
+
+impl<'a> Comparison<'a> {
+    fn new(slots: &'a Slots, head: u32) -> Comparison<'a> {
+        Comparison { slots, head, bindings: None, steps_left: COMPARISON_STEPS_MAX }
+    }
+
+    /// Takes the steps if there are so many left.
+    fn take(&mut self, steps: u32) -> bool {
+        let left = self.steps_left.checked_sub(steps);
+        self.steps_left = left.unwrap_or(0);
+        left.is_some()
+    }
+
+    fn parsed<'t>(&mut self, text: &'t [u8]) -> Parsed<'t> {
+        let delimiters = text.iter().filter(|byte| matches!(byte, b';' | b'?' | b'&')).count();
+        let width = 1 + u32::try_from(delimiters).unwrap_or(u32::MAX - 1);
+        // The parser looks for each name among those before it.
+        let affordable = self.take(width.saturating_mul(width) / 2);
+        Parsed { text, uri: affordable.then(|| Uri::parse(text).ok()).flatten(), width }
+    }
+
+    fn matching(&mut self, contact: &Parsed<'_>) -> Option<u32> {
+        let same_bytes = |binding: &crate::binding::Binding| binding.contact() == contact.text;
+        if let Some((index, _)) = self.slots.chain(self.head).find(|(_, slot)| same_bytes(&slot.binding)) {
+            return Some(index);
+        }
+        let bindings = self.bindings.take().unwrap_or_else(|| {
+            let chain = self.slots.chain(self.head);
+            chain.map(|(index, slot)| (index, self.parsed(slot.binding.contact()))).collect()
+        });
+        let found = bindings.iter().find(|(_, bound)| self.same(bound, contact)).map(|(index, _)| *index);
+        self.bindings = Some(bindings);
+        found
+    }
+
+    /// Whether two URIs name the same contact (RFC 3261 §19.1.4), as long as there are steps left.
+    fn same(&mut self, a: &Parsed<'_>, b: &Parsed<'_>) -> bool {
+        if a.text == b.text {
+            return true;
+        }
+        let (Some(one), Some(other)) = (&a.uri, &b.uri) else { return false };
+        let steps = match (one, other) {
+            (Uri::Sip(one), Uri::Sip(other)) if differ(one, other) => 1,
+            // Every parameter and header is searched for among those of the other, both ways.
+            _ => (a.width + b.width).saturating_mul(a.width.max(b.width)),
+        };
+        self.take(steps) && steps > 1 && one.equivalent(other)
+    }
+}
+
+/// Whether two URIs differ in what is compared first and quickly.
+fn differ(a: &SipUri<'_>, b: &SipUri<'_>) -> bool {
+    let users = match (a.user, b.user) {
+        // Escapes may make equal what is not the same.
+        (Some(a), Some(b)) => a != b && !a.contains(&b'%') && !b.contains(&b'%'),
+        (a, b) => a.is_some() != b.is_some(),
+    };
+    users || a.port != b.port || a.secure != b.secure || !a.host.equivalent(&b.host)
 }

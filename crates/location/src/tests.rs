@@ -700,3 +700,44 @@ fn bindings_do_not_show_who_they_are_of_in_logs() {
     let shown = alloc::format!("{:?}", table.iter().next().unwrap());
     assert!(!shown.contains("alice") && shown.contains("cseq"));
 }
+
+// ---- the time that one request may take ------------------------------------------------------------------------
+
+/// A contact with parameters in an order of its own.
+fn turned(params: usize, n: usize) -> String {
+    let mut uri = String::from("sip:a@192.0.2.1");
+    for param in 0..params {
+        uri.push_str(&alloc::format!(";p{}=1", (param + n) % params));
+    }
+    uri
+}
+
+#[test]
+fn comparisons_of_ordinary_contacts_are_never_cut_short() {
+    let mut table = table();
+    let texts: Vec<String> = (0..8).map(|n| alloc::format!("{};id={n}", turned(6, n))).collect();
+    let updates: Vec<Update<'_>> = texts.iter().map(|text| update(text.as_bytes(), b"c", 1, 600)).collect();
+    assert_eq!(bind(&mut table, 0, &updates).unwrap().added, 8);
+    let texts: Vec<String> = (0..8).map(|n| alloc::format!("{};id={n}", turned(6, n + 1))).collect();
+    let updates: Vec<Update<'_>> = texts.iter().map(|text| update(text.as_bytes(), b"c", 2, 600)).collect();
+    let done = bind(&mut table, 1, &updates).unwrap();
+    assert_eq!((done.added, done.updated, done.bindings), (0, 8, 8));
+}
+
+#[test]
+fn past_the_bound_of_comparisons_contacts_are_told_apart_by_their_bytes() {
+    let mut table = table();
+    for n in 0..24 {
+        let text = alloc::format!("{};id={n}", turned(60, 0));
+        bind(&mut table, 0, &[update(text.as_bytes(), b"c", n + 1, 600)]).unwrap();
+    }
+    // The same contacts, written otherwise: too much to be compared.
+    let texts: Vec<String> = (0..8).map(|n| alloc::format!("{};id={n}", turned(60, 1))).collect();
+    let updates: Vec<Update<'_>> = texts.iter().map(|text| update(text.as_bytes(), b"d", 1, 600)).collect();
+    let done = bind(&mut table, 1, &updates).unwrap();
+    assert!(done.added > 0 && done.bindings <= 32, "{done:?}");
+    // The same bytes are found whatever they cost.
+    let texts: Vec<String> = (0..16).map(|n| alloc::format!("{};id={n}", turned(60, 0))).collect();
+    let updates: Vec<Update<'_>> = texts.iter().map(|text| update(text.as_bytes(), b"c", 100, 600)).collect();
+    assert_eq!(bind(&mut table, 2, &updates).unwrap().added, 0);
+}

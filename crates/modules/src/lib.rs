@@ -99,7 +99,8 @@ pub(crate) fn catalogue_with<'t>(further: impl Iterator<Item = &'t &'static Modu
     for (name, why) in absent::VARIABLES {
         catalogue.add_absent(Thing::Variable, name, Class::Refused(why));
     }
-    let functions = [tm::ABSENT, rr::ABSENT, registrar::ABSENT, textops::ABSENT, siputils::ABSENT];
+    let functions =
+        [sl::ABSENT, tm::ABSENT, rr::ABSENT, registrar::ABSENT, textops::ABSENT, siputils::ABSENT];
     for (name, why) in functions.into_iter().flatten() {
         catalogue.add_absent(Thing::Function, name, Class::Refused(why));
     }

@@ -5,6 +5,7 @@ use crate::run::Run;
 use crate::table::{
     Function, Module, TARGETS, Variable, harmless_parameter, int_parameter, refused_parameter,
 };
+use crate::text::put_unfolded;
 use crate::uri_parts::UriParts;
 use engine::RouteVerdict;
 use route::{Args, Contexts, Outcome, Param, ParamKind, Sink, Subscript};
@@ -176,7 +177,8 @@ fn record_route_preset(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
         value.extend_from_slice(args.str(place));
         value.extend_from_slice(b";lr>");
     }
-    let valid = !args.str(0).iter().chain(args.str(1)).any(u8::is_ascii_control);
+    let forbidden = |byte: &u8| byte.is_ascii_control() || matches!(byte, b'<' | b'>' | b' ' | b'"');
+    let valid = !args.str(0).iter().chain(args.str(1)).any(forbidden);
     if valid {
         let message = run.message();
         run.edits().insert_record_route(&message, &value);
@@ -187,7 +189,7 @@ fn record_route_preset(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 
 /// Whether a Route is left that is not ours.
 fn has_foreign_route(run: &Run<'_, '_>) -> bool {
-    let Some(own) = run.own() else { return false };
+    let own = run.own();
     let mut routes = run.message().routes().flatten();
     routes.any(|route| !route.uri().is_ok_and(|uri| own.is_own_uri(&uri)))
 }
@@ -255,6 +257,6 @@ fn rr_next_hop_route(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
 
 fn route_uri(run: &mut Run<'_, '_>, _: &Subscript<'_>, out: &mut Sink<'_>) {
     if let Some(Ok(route)) = run.message().routes().next() {
-        out.str(route.uri);
+        put_unfolded(out, route.uri);
     }
 }

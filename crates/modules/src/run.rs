@@ -32,6 +32,8 @@ pub struct State {
     pub(crate) flags: u32,
     /// What `$avp` holds.
     pub(crate) avps: Avps,
+    /// Whether something with line ends was ever put there.
+    pub(crate) avps_hold_lines: bool,
 }
 
 /// What a script has prepared and no one has used yet; it survives a suspension.
@@ -47,6 +49,8 @@ pub(crate) struct Prepared {
     pub(crate) max_forwards: Option<u32>,
     /// The reason of the last failed `sanity_check`, for `sanity_reply`.
     pub(crate) insane: Option<(u16, &'static str)>,
+    /// Whether the run has read a piece of a message with line ends in it: see [`crate::text`].
+    pub(crate) lines_read: bool,
 }
 
 impl Prepared {
@@ -56,6 +60,7 @@ impl Prepared {
         self.record_routed = false;
         self.max_forwards = None;
         self.insane = None;
+        self.lines_read = false;
     }
 }
 
@@ -196,12 +201,12 @@ impl<'r, 'm> Run<'r, 'm> {
         }
     }
 
-    /// Who this server is; not known of a branch.
-    pub(crate) fn own(&self) -> Option<&Own> {
+    /// Who this server is.
+    pub(crate) fn own(&self) -> &Own {
         match &self.cx {
-            Context::Request(cx) => Some(cx.own()),
-            Context::Reply(cx) => Some(cx.own()),
-            Context::Branch(_) => None,
+            Context::Request(cx) => cx.own(),
+            Context::Reply(cx) => cx.own(),
+            Context::Branch(cx) => cx.own(),
         }
     }
 
@@ -290,7 +295,7 @@ impl<'r, 'm> Run<'r, 'm> {
 
     /// Whether a URI means this server.
     pub(crate) fn is_own_uri(&self, uri: &[u8]) -> bool {
-        let Some(own) = self.own() else { return false };
+        let own = self.own();
         if let Ok(uri) = Uri::parse(uri) {
             return own.is_own_uri(&uri);
         }

@@ -169,6 +169,12 @@ pub struct Settings {
     pub expire_interval: Duration,
     /// The registrar.
     pub registrar: RegistrarSettings,
+    /// Whether responses go to the source port whatever the client asks for.
+    pub force_rport: bool,
+    /// Whether our Via asks for `rport`.
+    pub local_rport: bool,
+    /// What `sl_reply_error` answers where nothing is known: status and reason.
+    pub default_reply: (u16, String),
     /// Whether a Record-Route carries the From tag.
     pub append_fromtag: bool,
     /// `sanity_check`.
@@ -213,6 +219,9 @@ impl Settings {
                 .unwrap_or(BRANCHES_MAX),
             expire_interval: Duration::from_secs(reader.unsigned("usrloc", "timer_interval").into()),
             registrar: reader.registrar(),
+            force_rport: reader.setting_int("force_rport") == Some(1),
+            local_rport: reader.setting_int("local_rport") == Some(1),
+            default_reply: reader.default_reply(),
             append_fromtag: reader.int("rr", "append_fromtag") != 0,
             sanity: reader.sanity(),
             options: reader.options(),
@@ -368,6 +377,15 @@ impl Reader<'_> {
             return None;
         }
         (!value.is_empty()).then(|| value.to_owned())
+    }
+
+    fn default_reply(&mut self) -> (u16, String) {
+        let reason = self.text("sl", "default_reason");
+        if reason.chars().any(char::is_control) {
+            let span = self.place("sl", "default_reason").unwrap_or_default();
+            self.error(span, "bad-reason", "a reason is one line".to_owned(), "leave control characters out");
+        }
+        (u16::try_from(self.unsigned("sl", "default_code")).unwrap_or(500), reason)
     }
 
     /// The value of a module's parameter: what the file says last, else its default.

@@ -3,6 +3,7 @@
 use crate::core::outcome;
 use crate::run::Run;
 use crate::table::{Function, Module, REQUESTS, TARGETS, harmless_parameter, int_parameter, str_parameter};
+use crate::text::push_line;
 use alloc::vec::Vec;
 use route::{Args, Outcome, Param, ParamKind};
 
@@ -25,9 +26,13 @@ pub(crate) static MODULE: Module = Module {
             (100, 699),
             500,
             "",
-            "Status of `sl_forward_reply` and its like; kept for files that set it.",
+            "The status that `sl_reply_error` answers where no failure is known.",
         ),
-        str_parameter("default_reason", "Internal Server Error", "Reason that belongs to `default_code`."),
+        str_parameter(
+            "default_reason",
+            "Server Internal Error",
+            "The reason that belongs to `default_code`.",
+        ),
         harmless_parameter("bind_tm", "`send_reply` knows by itself whether there is a transaction."),
         harmless_parameter("rich_redirect", "a 3xx carries the targets' URIs and preferences."),
         harmless_parameter("event_callback_fl_ack", "routes are written in this language."),
@@ -56,9 +61,15 @@ static FUNCTIONS: &[Function] = &[
         &[],
         REQUESTS,
         sl_reply_error,
-        "Replies with what the last failure was: 483 for too many hops, 478 for a next hop that cannot be reached, 500 if nothing is known.",
+        "Replies with what the last failure was: 483 for too many hops, 478 for a next hop that cannot be reached, `default_code` and `default_reason` if nothing is known.",
     ),
 ];
+
+/// Functions of Kamailio's `sl` that cannot be had, and why.
+pub(crate) static ABSENT: &[(&str, &str)] = &[(
+    "sl_forward_reply",
+    "a response is forwarded by itself when its reply route ends; `drop` keeps it back",
+)];
 
 fn sl_send_reply(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     outcome(reply(run, args.int(0), args.str(1), Mode::Stateless))
@@ -69,8 +80,13 @@ fn send_reply(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 }
 
 fn sl_reply_error(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
-    let done = run.request().is_some_and(|cx| cx.reply_error().is_ok());
-    outcome(done)
+    let known = run.request().is_some_and(|cx| cx.last_error().is_some());
+    if known {
+        return outcome(run.request().is_some_and(|cx| cx.reply_error().is_ok()));
+    }
+    let settings = run.settings;
+    let (code, reason) = &settings.default_reply;
+    outcome(reply(run, i64::from(*code), reason.as_bytes(), Mode::Any))
 }
 
 /// Replies with the prepared headers and, in a redirection, the targets as Contact (RFC 3261 §8.3).
@@ -91,11 +107,24 @@ pub(crate) fn reply_with(
     mode: Mode,
 ) -> bool {
     let Ok(status) = u16::try_from(code) else { return false };
-    // What a variable put into the reason must not end the line.
-    let reason = reason.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or(&[]);
-    let reason = if reason.is_empty() { sip::reason_phrase(status).as_bytes() } else { reason };
     headers.extend_from_slice(&run.prepared.reply_headers);
-    let Some(cx) = run.request() else { return false };
+    // What a variable put into the reason must not end the line (RFC 3261 §25.1 `Reason-Phrase`).
+    let mut line = core::mem::take(&mut run.scratch.text);
+    line.clear();
+    let reason = reason.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or(&[]);
+    push_line(if reason.is_empty() { sip::reason_phrase(status).as_bytes() } else { reason }, &mut line);
+    let done = run.request().is_some_and(|cx| send(cx, status, &line, headers, mode));
+    run.scratch.text = line;
+    done
+}
+
+fn send(
+    cx: &mut engine::RequestContext<'_, crate::run::State>,
+    status: u16,
+    reason: &[u8],
+    headers: &mut Vec<u8>,
+    mode: Mode,
+) -> bool {
     if (300..400).contains(&status) {
         push_targets(cx, headers);
     }

@@ -193,8 +193,25 @@ pub(crate) const fn refused_parameter(name: &'static str, why: &'static str) -> 
     }
 }
 
-/// The type of a setting and the integers that it accepts.
-type Shape = (ValueKind, Option<(i64, i64)>);
+/// The type of a setting and what belongs to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// The type.
+    pub(crate) kind: ValueKind,
+    /// The integers that it accepts.
+    pub(crate) range: Option<(i64, i64)>,
+    /// Its value when it is not set.
+    pub(crate) default: DefaultValue,
+    /// The unit of an integer.
+    pub(crate) unit: &'static str,
+}
+
+impl Shape {
+    /// Any value of a type.
+    pub(crate) const fn of(kind: ValueKind) -> Shape {
+        Shape { kind, range: None, default: DefaultValue::None, unit: "" }
+    }
+}
 
 /// A core setting.
 #[derive(Debug)]
@@ -227,5 +244,6 @@ impl Setting {
 }
 
 const fn decl(name: &'static str, shape: Shape, doc: &'static str, class: Class) -> SettingDecl {
-    SettingDecl { name, kind: shape.0, range: shape.1, default: DefaultValue::None, unit: "", doc, class }
+    let Shape { kind, range, default, unit } = shape;
+    SettingDecl { name, kind, range, default, unit, doc, class }
 }

@@ -1,8 +1,15 @@
-//! Substitutions, `/expression/replacement/flags`, and searches in text.
+//! Substitutions, `/expression/replacement/flags`, searches in text, and text on its way into a message.
+//!
+//! # What a peer wrote ends no line of ours
+//!
+//! Line ends come into a script from its own literals and from messages. Of the latter, header values are read unfolded
+//! (RFC 3261 §7.3.1), so that only whole pieces of a message hold any: the body, the header section, the message itself.
+//! Once a run has read such a piece ([`Prepared::lines_read`](crate::run::Prepared)), the header lines that it computes
+//! are taken one per call, as nobody can say any more which line ends are the script's own. A NUL becomes a space.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use route::{Case, Regex};
+use route::{Case, Regex, Sink};
 
 /// Replacements that one `g` substitution makes in one text; past it the rest stays as it is.
 const REPLACEMENTS_MAX: usize = 256;
@@ -143,6 +150,52 @@ fn pieces(replacement: &[u8]) -> Result<Vec<Piece>, &'static str> {
     Ok(pieces)
 }
 
+/// Whether a text can stand in one line of a message: no CR, LF or NUL.
+pub(crate) fn is_line(text: &[u8]) -> bool {
+    !text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0))
+}
+
+/// The pieces of a folded header value between which a fold stands for one space (RFC 3261 §7.3.1).
+fn unfolded(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| matches!(byte, b'\r' | b'\n')).map(<[u8]>::trim_ascii).filter(|piece| !piece.is_empty())
+}
+
+/// Appends a header's value to what a script reads, unfolded.
+pub(crate) fn put_unfolded(out: &mut Sink<'_>, value: &[u8]) {
+    if !value.contains(&b'\n') && !value.contains(&b'\r') {
+        return out.push(value);
+    }
+    out.push(b"");
+    for (place, piece) in unfolded(value).enumerate() {
+        out.push(if place > 0 { b" " } else { b"" });
+        out.push(piece);
+    }
+}
+
+/// Runs `with` with a header's value, unfolded.
+pub(crate) fn with_unfolded<T>(value: &[u8], with: impl FnOnce(&[u8]) -> T) -> T {
+    if !value.contains(&b'\n') && !value.contains(&b'\r') {
+        return with(value);
+    }
+    // Folds are rare: the copy may be made anew each time.
+    let mut copy = Vec::with_capacity(value.len());
+    push_unfolded(value, &mut copy);
+    with(&copy)
+}
+
+/// Appends a header's value, unfolded.
+pub(crate) fn push_unfolded(value: &[u8], out: &mut Vec<u8>) {
+    for (place, piece) in unfolded(value).enumerate() {
+        out.extend_from_slice(if place > 0 { b" " } else { b"" });
+        out.extend_from_slice(piece);
+    }
+}
+
+/// Appends a text with its control characters turned into spaces, for a place within a line.
+pub(crate) fn push_line(text: &[u8], out: &mut Vec<u8>) {
+    out.extend(text.iter().map(|byte| if byte.is_ascii_control() { b' ' } else { *byte }));
+}
+
 /// Whether `needle` is somewhere in `text`.
 pub(crate) fn contains(text: &[u8], needle: &[u8]) -> bool {
     needle.is_empty() || text.windows(needle.len()).any(|window| window == needle)
@@ -176,6 +229,15 @@ mod tests {
         assert_eq!(substituted("/a/b/g", "aaa").unwrap(), "bbb");
         assert_eq!(substituted("#/#\\##g", "1/2/3").unwrap(), "1#2#3");
         assert_eq!(substituted("/x*/-/g", "ab").unwrap(), "-a-b-");
+    }
+
+    #[test]
+    fn a_fold_is_one_space() {
+        let mut out = Vec::new();
+        push_unfolded(b"a \r\n\t b\r\n  \r\n c", &mut out);
+        assert_eq!(out, b"a b c");
+        assert_eq!(with_unfolded(b"a  b", <[u8]>::to_vec), b"a  b");
+        assert_eq!(with_unfolded(b"\r\n a", <[u8]>::to_vec), b"a");
     }
 
     #[test]

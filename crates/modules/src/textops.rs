@@ -3,7 +3,7 @@
 use crate::core::outcome;
 use crate::run::{REPLY_HEADERS_MAX, Run};
 use crate::table::{Function, MESSAGES, Module, REQUESTS, TARGETS};
-use crate::text::{contains, contains_ignoring_case};
+use crate::text::{contains, contains_ignoring_case, is_line, with_unfolded};
 use crate::uri_parts::split_once;
 use route::{Args, Contexts, Outcome, Param, ParamKind};
 use sip::{Header, HeaderName, Message, Method, Uri};
@@ -98,35 +98,35 @@ static FUNCTIONS: &[Function] = &[
         &[TEXT],
         MESSAGES,
         append_hf,
-        "Adds header lines (`Name: value\\r\\n`) after all others, or after the last one called HEADER.",
+        "Adds header lines (`Name: value\\r\\n`) after all others, or after the last one called HEADER. One line per call where variables are in it and $rb, $mb or $msg was read before: their line ends are not the script's.",
     ),
     Function::new(
         "append_hf",
         &[TEXT, HEADER],
         MESSAGES,
         append_hf_after,
-        "Adds header lines (`Name: value\\r\\n`) after all others, or after the last one called HEADER.",
+        "Adds header lines (`Name: value\\r\\n`) after all others, or after the last one called HEADER. One line per call where variables are in it and $rb, $mb or $msg was read before: their line ends are not the script's.",
     ),
     Function::new(
         "insert_hf",
         &[TEXT],
         MESSAGES,
         insert_hf,
-        "Adds header lines (`Name: value\\r\\n`) before all others, or before the first one called HEADER.",
+        "Adds header lines (`Name: value\\r\\n`) before all others, or before the first one called HEADER. One line per call where variables are in it and $rb, $mb or $msg was read before: their line ends are not the script's.",
     ),
     Function::new(
         "insert_hf",
         &[TEXT, HEADER],
         MESSAGES,
         insert_hf_before,
-        "Adds header lines (`Name: value\\r\\n`) before all others, or before the first one called HEADER.",
+        "Adds header lines (`Name: value\\r\\n`) before all others, or before the first one called HEADER. One line per call where variables are in it and $rb, $mb or $msg was read before: their line ends are not the script's.",
     ),
     Function::new(
         "append_to_reply",
         &[TEXT],
         REQUESTS,
         append_to_reply,
-        "Adds header lines (`Name: value\\r\\n`) to the replies that are made here. False past 8,192 bytes.",
+        "Adds header lines (`Name: value\\r\\n`) to the replies that are made here. False past 8,192 bytes. Of variables as `append_hf`.",
     ),
     Function::new(
         "remove_hf",
@@ -295,7 +295,7 @@ fn search_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     let Some(expression) = args.regex(1) else { return Outcome::False };
     let mut found = false;
     each_header(&run.message(), args.str(0), args.int(2), |header| {
-        found |= expression.is_match(header.value);
+        found |= with_unfolded(header.value, |value| expression.is_match(value));
     });
     outcome(found)
 }
@@ -310,7 +310,8 @@ fn subst(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
                 message.bytes().get(header.line.start as usize..header.line.end as usize).unwrap_or(&[]);
             let line_text = line.strip_suffix(b"\r\n").unwrap_or(line);
             text.clear();
-            if made.apply(line_text, &mut text) > 0 && is_line(&text) {
+            // A fold must not hide anything from the expression.
+            if with_unfolded(line_text, |line| made.apply(line, &mut text)) > 0 && is_line(&text) {
                 let end = header.line.start + u32::try_from(line_text.len()).unwrap_or(0);
                 run.edits().replace_span(header.line.start..end, &text);
                 count += 1;
@@ -320,11 +321,6 @@ fn subst(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
         count
     });
     outcome(done.unwrap_or(0) > 0)
-}
-
-/// Whether a text can stand in one header line.
-fn is_line(text: &[u8]) -> bool {
-    !text.iter().any(|byte| matches!(byte, b'\r' | b'\n'))
 }
 
 fn subst_uri(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
@@ -361,7 +357,7 @@ fn subst_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
         let mut count = 0;
         each_header(&message, args.str(0), args.int(2), |header| {
             text.clear();
-            if made.apply(header.value, &mut text) > 0
+            if with_unfolded(header.value, |value| made.apply(value, &mut text)) > 0
                 && is_line(&text)
                 && let Some(span) = value_span(&message, header)
             {
@@ -387,67 +383,95 @@ fn value_span(message: &Message<'_>, header: &Header<'_>) -> Option<core::ops::R
 
 /// Whether a text is whole header lines: `Name: value`, each with its end.
 fn are_header_lines(text: &[u8]) -> bool {
-    let Some(text) = text.strip_suffix(b"\r\n") else { return false };
-    text.split(|&byte| byte == b'\n').all(|line| {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let Some(mut rest) = text.strip_suffix(b"\r\n") else { return false };
+    loop {
+        let end = rest.windows(2).position(|pair| pair == b"\r\n");
+        let line = rest.get(..end.unwrap_or(rest.len())).unwrap_or(rest);
         let name = split_once(line, b':').map_or(&b""[..], |(name, _)| name.trim_ascii_end());
         let is_token = |byte: &u8| byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(byte);
-        !name.is_empty() && name.iter().all(is_token) && !line.contains(&b'\r')
-    })
+        // A CR or LF alone is a line end to some.
+        if name.is_empty()
+            || !name.iter().all(is_token)
+            || line.iter().any(|byte| matches!(byte, b'\r' | b'\n'))
+        {
+            return false;
+        }
+        let Some(end) = end else { return true };
+        rest = rest.get(end + 2..).unwrap_or(&[]);
+    }
 }
 
 const NO_LINES: &str = "a header line is `Name: value\\r\\n`: it needs a name, a colon and an end";
+const ONE_LINE: &str =
+    "one header line per call where $rb, $mb or $msg was read before: their line ends must not become ours";
 
-fn append_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    if !are_header_lines(args.str(0)) {
+/// Gives `with` the header lines that are argument `at`, if they are any and all of them are the script's own.
+fn with_lines(
+    run: &mut Run<'_, '_>,
+    args: &Args<'_>,
+    at: usize,
+    with: impl FnOnce(&mut Run<'_, '_>, &[u8]) -> Outcome,
+) -> Outcome {
+    let text = args.str(at);
+    if !are_header_lines(text) {
         return run.fail(NO_LINES);
     }
-    let message = run.message();
-    run.edits().append_header(&message, args.str(0));
-    Outcome::True
+    let literal = args.constant_id(at).is_some();
+    if !literal && run.prepared.lines_read && text.windows(2).filter(|pair| *pair == b"\r\n").count() > 1 {
+        return run.fail(ONE_LINE);
+    }
+    if !text.contains(&0) {
+        return with(run, text);
+    }
+    let mut clean = core::mem::take(&mut run.scratch.headers);
+    clean.clear();
+    clean.extend(text.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }));
+    let outcome = with(run, &clean);
+    run.scratch.headers = clean;
+    outcome
+}
+
+fn append_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    with_lines(run, args, 0, |run, lines| {
+        let message = run.message();
+        run.edits().append_header(&message, lines);
+        Outcome::True
+    })
 }
 
 fn append_hf_after(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    let message = run.message();
-    match message.headers_named(args.str(1)).last() {
-        Some(header) if are_header_lines(args.str(0)) => {
-            run.edits().replace_span(header.line.end..header.line.end, args.str(0));
-            Outcome::True
-        }
-        _ => append_hf(run, args),
-    }
+    let Some(header) = run.message().headers_named(args.str(1)).last() else { return append_hf(run, args) };
+    with_lines(run, args, 0, |run, lines| {
+        run.edits().replace_span(header.line.end..header.line.end, lines);
+        Outcome::True
+    })
 }
 
 fn insert_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    if !are_header_lines(args.str(0)) {
-        return run.fail(NO_LINES);
-    }
-    let message = run.message();
-    run.edits().insert_header(&message, args.str(0));
-    Outcome::True
+    with_lines(run, args, 0, |run, lines| {
+        let message = run.message();
+        run.edits().insert_header(&message, lines);
+        Outcome::True
+    })
 }
 
 fn insert_hf_before(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    let message = run.message();
-    match message.headers_named(args.str(1)).next() {
-        Some(header) if are_header_lines(args.str(0)) => {
-            run.edits().replace_span(header.line.start..header.line.start, args.str(0));
-            Outcome::True
-        }
-        _ => insert_hf(run, args),
-    }
+    let Some(header) = run.message().headers_named(args.str(1)).next() else { return insert_hf(run, args) };
+    with_lines(run, args, 0, |run, lines| {
+        run.edits().replace_span(header.line.start..header.line.start, lines);
+        Outcome::True
+    })
 }
 
 fn append_to_reply(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    if !are_header_lines(args.str(0)) {
-        return run.fail(NO_LINES);
-    }
-    let kept = &mut run.prepared.reply_headers;
-    if kept.len() + args.str(0).len() > REPLY_HEADERS_MAX {
-        return run.fail("append_to_reply: more than 8,192 bytes");
-    }
-    kept.extend_from_slice(args.str(0));
-    Outcome::True
+    with_lines(run, args, 0, |run, lines| {
+        let kept = &mut run.prepared.reply_headers;
+        if kept.len() + lines.len() > REPLY_HEADERS_MAX {
+            return run.fail("append_to_reply: more than 8,192 bytes");
+        }
+        kept.extend_from_slice(lines);
+        Outcome::True
+    })
 }
 
 fn append_urihf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
@@ -507,7 +531,7 @@ fn has_body(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 }
 
 fn set_body(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    if !is_line(args.str(1)) || args.str(1).is_empty() {
+    if !is_line(args.str(1)) || args.str(1).trim_ascii().is_empty() {
         return run.fail("set_body: the type is a media type such as text/plain");
     }
     let message = run.message();

@@ -7,6 +7,7 @@ use crate::table::{
     Function, MESSAGES, Module, TARGETS, harmless_parameter, int_parameter, refused_parameter,
 };
 use crate::uri_parts::push_number;
+use ::core::time::Duration;
 use route::{Args, Contexts, Outcome, Param, ParamKind, ParameterDecl, RouteKind};
 use sip::Method;
 
@@ -18,6 +19,11 @@ pub(crate) static MODULE: Module = Module {
     variables: &[],
 };
 
+/// The longest `fr_timer`, in ms.
+const FR_MAX_MS: u32 = 3_600_000;
+/// The longest `fr_inv_timer`, in ms.
+const FR_INV_MAX_MS: u32 = 86_400_000;
+
 const CANCEL_REASON: &str = "a CANCEL carries the Reason of the one that caused it, or none.";
 const NO_BLOCKLIST: &str = "no list of unreachable destinations is kept.";
 const MATCHING: &str = "requests match by branch, sent-by and method, old clients by RFC 2543's rules.";
@@ -25,14 +31,14 @@ const MATCHING: &str = "requests match by branch, sent-by and method, old client
 static PARAMETERS: &[ParameterDecl] = &[
     int_parameter(
         "fr_timer",
-        (1, 3_600_000),
+        (1, FR_MAX_MS as i64),
         32_000,
         "ms",
         "How long a branch waits for any response (timers B and F).",
     ),
     int_parameter(
         "fr_inv_timer",
-        (1, 86_400_000),
+        (1, FR_INV_MAX_MS as i64),
         185_000,
         "ms",
         "How long a ringing INVITE waits for a final response (timer C). RFC 3261 section 16.6 item 11 asks for more than 180,000.",
@@ -123,8 +129,8 @@ static PARAMETERS: &[ParameterDecl] = &[
         "a CANCEL without INVITE is forwarded without state (RFC 3261 section 16.10); drop it in the route with t_check_trans().",
     ),
     refused_parameter("on_sl_reply", "write `onreply_route { }`: it runs for every response."),
-    refused_parameter("fr_timer_avp", "the timer is the same for all transactions; set fr_timer."),
-    refused_parameter("fr_inv_timer_avp", "the timer is the same for all transactions; set fr_inv_timer."),
+    refused_parameter("fr_timer_avp", "call t_set_fr() where the timer shall be another."),
+    refused_parameter("fr_inv_timer_avp", "call t_set_fr() where the timer shall be another."),
     refused_parameter("disable_6xx_block", "a 6xx ends all branches (RFC 3261 section 16.7 item 5)."),
     refused_parameter("reply_relay_mode", "responses are relayed as they come."),
 ];
@@ -249,24 +255,62 @@ static FUNCTIONS: &[Function] = &[
         t_get_status_code,
         "The status as return code, -1 if there is none.",
     ),
+    Function::optional(
+        "t_set_fr",
+        &[Param::new("fr_inv_timer", ParamKind::Int), Param::new("fr_timer", ParamKind::Int)],
+        1,
+        TARGETS,
+        t_set_fr,
+        "Sets the timers of what is relayed afterwards, in ms: how long a ringing INVITE waits for a final response (1 to 86,400,000), and how long a branch waits for any (1 to 3,600,000). 0, the one that is set by `modparam`.",
+    ),
+    Function::new("t_reset_fr", &[], TARGETS, t_reset_fr, "Takes back what `t_set_fr` set."),
+    Function::new(
+        "t_is_canceled",
+        &[],
+        TARGETS,
+        t_is_canceled,
+        "Whether the caller has cancelled the INVITE.",
+    ),
+    Function::new(
+        "t_any_replied",
+        &[],
+        TARGETS,
+        t_any_replied,
+        "Whether any branch of the transaction got a response, provisional or final.",
+    ),
+    Function::new(
+        "t_any_timeout",
+        &[],
+        TARGETS,
+        t_any_timeout,
+        "Whether any branch of the transaction waited in vain for a response.",
+    ),
+    Function::new(
+        "t_branch_replied",
+        &[],
+        Contexts::FAILURE,
+        t_branch_replied,
+        "Whether the branch whose response is about to go upstream got one, provisional or final.",
+    ),
+    Function::new(
+        "t_branch_timeout",
+        &[],
+        Contexts::FAILURE,
+        t_branch_timeout,
+        "Whether the branch whose response is about to go upstream waited in vain for it.",
+    ),
 ];
 
 /// Functions of Kamailio's `tm` that cannot be had, and why.
 pub(crate) static ABSENT: &[(&str, &str)] = &[
-    ("t_set_fr", "the timers are the same for all transactions: set tm's fr_timer and fr_inv_timer"),
-    ("t_reset_fr", "the timers are the same for all transactions: set tm's fr_timer and fr_inv_timer"),
     ("t_set_retr", "the timers are the same for all transactions: set tm's retr_timer1 and retr_timer2"),
-    (
-        "t_set_max_lifetime",
-        "the timers are the same for all transactions: set tm's fr_timer and fr_inv_timer",
-    ),
+    ("t_set_max_lifetime", "a transaction ends by RFC 3261's timers: t_set_fr() sets those that bound it"),
     ("t_release", "transactions end by themselves: leave the call out"),
+    ("t_set_auto_inv_100", "the 100 is for all INVITEs or for none: set tm's auto_inv_100"),
+    ("t_save_lumps", "each branch is written for itself: leave the call out"),
     ("t_retransmit_reply", "retransmissions are answered by themselves: leave the call out"),
-    ("t_branch_timeout", "which branch failed how is not kept: test t_check_status(\"408\")"),
-    ("t_any_timeout", "which branch failed how is not kept: test t_check_status(\"408\")"),
-    ("t_branch_replied", "which branch failed how is not kept: test t_check_status(\"408\")"),
-    ("t_any_replied", "which branch failed how is not kept: test t_check_status(\"408\")"),
-    ("t_is_canceled", "a failure route does not run for a cancelled INVITE: leave the test out"),
+    ("t_is_expired", "a final response that comes too late is not forwarded: leave the test out"),
+    ("t_is_retr_async_reply", "retransmissions are answered by themselves: leave the test out"),
     ("t_grep_status", "only the best response is kept: test t_check_status"),
     ("t_relay_to_tcp", "TCP is not there yet"),
     ("t_relay_to_tls", "TLS is not there yet"),
@@ -275,9 +319,6 @@ pub(crate) static ABSENT: &[(&str, &str)] = &[
     ("t_next_contacts", "targets of one preference are tried together, lower ones afterwards"),
     ("t_suspend", "the script waits by itself where a function needs an answer from outside"),
     ("t_continue", "the script waits by itself where a function needs an answer from outside"),
-    ("force_rport", "responses go to the source port where the request asks for it by `rport` (RFC 3581)"),
-    ("add_rport", "responses go to the source port where the request asks for it by `rport` (RFC 3581)"),
-    ("add_local_rport", "our own Via asks for no `rport`"),
     ("force_send_socket", "a request leaves by the listener that it came by, or the first that fits"),
     ("setbflag", "branches have no flags yet"),
     ("isbflagset", "branches have no flags yet"),
@@ -409,6 +450,53 @@ fn t_check_status(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     let matched = expression.is_match(&text);
     run.scratch.text = text;
     outcome(matched)
+}
+
+/// A timer in ms; `None` for 0, and what is out of range is an error.
+fn timer(millis: i64, max: u32) -> Result<Option<Duration>, ()> {
+    match u32::try_from(millis) {
+        Ok(0) => Ok(None),
+        Ok(millis) if millis <= max => Ok(Some(Duration::from_millis(millis.into()))),
+        _ => Err(()),
+    }
+}
+
+fn t_set_fr(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let (Ok(ringing), Ok(silence)) = (timer(args.int(0), FR_INV_MAX_MS), timer(args.int(1), FR_MAX_MS))
+    else {
+        return run.fail("t_set_fr: timers are 1 to 86,400,000 and 1 to 3,600,000 ms, or 0");
+    };
+    if let Some(cx) = run.request() {
+        cx.set_timeouts(ringing, silence);
+    }
+    Outcome::True
+}
+
+fn t_reset_fr(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    if let Some(cx) = run.request() {
+        cx.set_timeouts(None, None);
+    }
+    Outcome::True
+}
+
+fn t_is_canceled(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    outcome(run.request().is_some_and(|cx| cx.is_cancelled()))
+}
+
+fn t_any_replied(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    outcome(run.request().is_some_and(|cx| cx.branches().any_replied))
+}
+
+fn t_any_timeout(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    outcome(run.request().is_some_and(|cx| cx.branches().any_timed_out))
+}
+
+fn t_branch_replied(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    outcome(run.request().is_some_and(|cx| cx.branches().best_replied))
+}
+
+fn t_branch_timeout(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    outcome(run.request().is_some_and(|cx| cx.branches().best_timed_out))
 }
 
 fn t_get_status_code(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {

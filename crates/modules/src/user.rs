@@ -115,6 +115,9 @@ impl<L: Location, G: Log> Stage<L, G> {
     /// Runs a route, or goes on with a suspended one.
     fn run(&mut self, cx: Context<'_, '_>, start: Start<'_>) -> End {
         let mut ask = None;
+        if matches!(start, Start::Route(_)) {
+            self.prepared.lines_read = false;
+        }
         let mut run = Run {
             cx,
             location: &self.location,
@@ -192,6 +195,12 @@ impl<L: Location, G: Log> TransactionUser for ScriptUser<L, G> {
     fn on_request(&mut self, cx: &mut RequestContext<'_, State>) -> Handled<Suspended> {
         let Some(route) = self.request_route else { return Handled::Done };
         self.stage.prepared.clear();
+        if self.stage.settings.force_rport {
+            cx.force_rport();
+        }
+        if self.stage.settings.local_rport {
+            cx.ask_rport();
+        }
         let end = self.stage.run(Context::Request(cx), Start::Route(route));
         self.stage.handled(end)
     }

@@ -300,17 +300,21 @@ impl Edits {
             if line.name != name {
                 continue;
             }
-            for (i, value) in (0u32..).zip(Values::new(m, line)) {
-                if i == 0 && value.end == line.value_end && nth.is_none_or(|nth| nth == number) {
-                    // The only value of its line, and the usual case.
-                    if self.is_removed(line, 0) {
-                        number += 1;
-                        continue;
+            let text = slice(m.bytes, line.value_start as usize, line.value_end as usize);
+            if memchr::memchr(b',', text).is_none() {
+                // The only value of its line, and the usual case.
+                let gone = self.is_removed(line, 0);
+                if nth.map_or(!gone, |nth| nth == number) {
+                    if !gone {
+                        let tag = Tag::Value { line: line.start, nth: 0 };
+                        self.add(Span { start: line.start, end: line.end }, Class::Replace, tag, |_| {});
                     }
-                    let tag = Tag::Value { line: line.start, nth: 0 };
-                    self.add(Span { start: line.start, end: line.end }, Class::Replace, tag, |_| {});
                     return;
                 }
+                number += 1;
+                continue;
+            }
+            for (i, _) in (0u32..).zip(Values::new(m, line)) {
                 let gone = self.is_removed(line, i);
                 if nth.map_or(!gone, |nth| nth == number) {
                     if !gone {
@@ -493,16 +497,15 @@ pub(crate) fn received_changes(
     received: Option<IpAddr>,
     rport: Option<u16>,
 ) -> [Option<SourceChange>; 2] {
-    let Ok(via) = m.via_top() else { return [None, None] };
-    let base = via.span.end - via.params.as_bytes().len() as u32;
+    let Ok(via) = m.via_parts() else { return [None, None] };
     let rport = rport.and_then(|port| {
-        let at = via.params.behind_name(b"rport", base)?;
+        let at = via.rport.behind_name()?;
         Some(SourceChange { at, what: Source::Rport(port) })
     });
-    let received = received.map(|ip| match via.params.behind_name(b"received", base) {
+    let received = received.map(|ip| match via.received.behind_name() {
         Some(at) => SourceChange { at, what: Source::Received { ip, named: true } },
         None => {
-            let at = Span { start: via.span.end, end: via.span.end };
+            let at = Span { start: via.value.end, end: via.value.end };
             SourceChange { at, what: Source::Received { ip, named: false } }
         }
     });

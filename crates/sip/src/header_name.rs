@@ -1,13 +1,13 @@
 //! Header field names: long and compact forms, any case, one meaning (RFC 3261 §7.3.1, §7.3.3, §20).
 //!
-//! A name is classified by its length and its case-folded bytes taken as up to three 64-bit words, so that a name
-//! costs a few compares and no loop.
+//! A name is classified by its case-folded bytes taken as up to three 64-bit words, which a perfect hash finds in a
+//! table, so that a name costs a few compares and no loop.
 
 /// Longest name that the table below knows, in bytes.
 const KNOWN_MAX: usize = 24;
 
-/// Length and case-folded words of a name.
-pub(crate) type Key = (usize, u64, u64, u64);
+/// The case-folded words of a name, zeros behind its end. Folding leaves no zero in a name, so the length is in them.
+type Key = (u64, u64, u64);
 
 const CASE: u64 = 0x2020_2020_2020_2020;
 
@@ -24,8 +24,28 @@ const fn word(name: &[u8], from: usize) -> u64 {
 }
 
 const fn key(name: &[u8]) -> Key {
-    (name.len(), word(name, 0), word(name, 8), word(name, 16))
+    (word(name, 0), word(name, 8), word(name, 16))
 }
+
+/// The place of a key in [`PLACES`]. The factor was found by trial: it keeps all known names apart.
+#[inline]
+const fn place((a, b, c): Key) -> usize {
+    ((a ^ b.rotate_left(17) ^ c.rotate_left(37)).wrapping_mul(0x8f1d_517f_b108_1f29) >> 56) as usize
+}
+
+/// For every place, which of [`KNOWN`] is there; [`NOBODY`] if none is.
+static PLACES: [u8; 256] = {
+    let mut places = [NOBODY; 256];
+    let mut i = 0;
+    while i < KNOWN.len() {
+        let at = place(KNOWN[i].0);
+        assert!(places[at] == NOBODY, "two header names share a place: another factor is needed");
+        places[at] = i as u8;
+        i += 1;
+    }
+    places
+};
+const NOBODY: u8 = u8::MAX;
 
 macro_rules! names {
     ($($variant:ident $text:literal $($compact:literal)?;)*) => {
@@ -53,18 +73,8 @@ macro_rules! names {
             }
         }
 
-        #[allow(non_upper_case_globals)]
-        mod keys {
-            $(pub(super) const $variant: super::Key = super::key($text.as_bytes());)*
-        }
-
-        #[inline]
-        fn lookup(key: Key) -> HeaderName {
-            match key {
-                $(keys::$variant => HeaderName::$variant,)*
-                _ => HeaderName::Other,
-            }
-        }
+        static KNOWN: [(Key, HeaderName); NAMES - 1] =
+            [$((key($text.as_bytes()), HeaderName::$variant),)*];
 
         #[inline]
         fn lookup_compact(folded: u8) -> HeaderName {
@@ -151,11 +161,7 @@ impl HeaderName {
         if name.is_empty() || name.len() > KNOWN_MAX {
             return HeaderName::Other;
         }
-        let mut padded = [0u8; KNOWN_MAX];
-        for (to, from) in padded.iter_mut().zip(name) {
-            *to = *from;
-        }
-        classify(&padded, name.len())
+        classify(load_short(name), name.len())
     }
 
     /// The name's bit in a 64-bit set.
@@ -175,36 +181,38 @@ fn load(window: &[u8; KNOWN_MAX]) -> [u64; 3] {
     words
 }
 
-/// Keeps the bytes of a word that belong to a name with `len` bytes left.
+#[inline(never)]
+fn load_short(text: &[u8]) -> [u64; 3] {
+    let mut window = [0u8; KNOWN_MAX];
+    for (to, from) in window.iter_mut().zip(text) {
+        *to = *from;
+    }
+    load(&window)
+}
+
+/// Keeps the lowest `len` bytes of a word, 1 to 8.
 #[inline]
 fn mask(len: usize) -> u64 {
-    const MASKS: [u64; 8] = {
-        let mut masks = [0u64; 8];
-        let mut len = 1;
-        while len < 8 {
-            masks[len] = (1 << (8 * len)) - 1;
-            len += 1;
-        }
-        masks
+    u64::MAX >> (64 - 8 * len.clamp(1, 8))
+}
+
+#[inline(always)]
+fn classify([a, b, c]: [u64; 3], len: usize) -> HeaderName {
+    let key = match len {
+        1 => return lookup_compact((a | CASE) as u8),
+        2..=8 => return lookup(((a | CASE) & mask(len), 0, 0)),
+        9..=16 => (a | CASE, (b | CASE) & mask(len - 8), 0),
+        17..=KNOWN_MAX => (a | CASE, b | CASE, (c | CASE) & mask(len - 16)),
+        _ => return HeaderName::Other,
     };
-    MASKS.get(len).copied().unwrap_or(u64::MAX)
+    lookup(key)
 }
 
-#[inline]
-fn classify(window: &[u8; KNOWN_MAX], len: usize) -> HeaderName {
-    let words = load(window);
-    classify_words(words, len)
-}
-
-#[inline]
-fn classify_words([a, b, c]: [u64; 3], len: usize) -> HeaderName {
-    let a = (a | CASE) & mask(len);
-    match len {
-        0 => HeaderName::Other,
-        1 => lookup_compact(a as u8),
-        2..=8 => lookup((len, a, 0, 0)),
-        9..=16 => lookup((len, a, (b | CASE) & mask(len - 8), 0)),
-        17..=KNOWN_MAX => lookup((len, a, b | CASE, (c | CASE) & mask(len - 16))),
+#[inline(always)]
+fn lookup(key: Key) -> HeaderName {
+    let found = PLACES.get(place(key)).and_then(|&at| KNOWN.get(usize::from(at)));
+    match found {
+        Some((known, name)) if *known == key => *name,
         _ => HeaderName::Other,
     }
 }
@@ -222,18 +230,11 @@ pub(crate) struct NameAt {
 /// Reads the name of the header line `start..end` of `bytes`; `None` if there is no name or no colon.
 #[inline]
 pub(crate) fn read(bytes: &[u8], start: usize, end: usize) -> Option<NameAt> {
-    let mut copy = [0u8; KNOWN_MAX];
-    let window = match bytes.get(start..).and_then(<[u8]>::first_chunk::<KNOWN_MAX>) {
-        Some(window) => window,
-        None => {
-            // The last bytes of the buffer: the line is short, copy it.
-            for (to, from) in copy.iter_mut().zip(bytes.get(start..end)?) {
-                *to = *from;
-            }
-            &copy
-        }
+    let words = match bytes.get(start..).and_then(<[u8]>::first_chunk::<KNOWN_MAX>) {
+        Some(window) => load(window),
+        // The last bytes of the buffer: the line is short, copy it.
+        None => load_short(bytes.get(start..end)?),
     };
-    let words = load(window);
     let offset = match colon(words) {
         Some(offset) => offset,
         None => memchr::memchr(b':', bytes.get(start..end)?)?,
@@ -250,7 +251,7 @@ pub(crate) fn read(bytes: &[u8], start: usize, end: usize) -> Option<NameAt> {
     if len == 0 || len > usize::from(u16::MAX) {
         return None;
     }
-    let name = classify_words(words, len);
+    let name = classify(words, len);
     if name == HeaderName::Other && !crate::token::is_token(bytes.get(start..start + len)?) {
         return None;
     }

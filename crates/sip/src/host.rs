@@ -71,15 +71,17 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Option<(HostParts, usize)> {
         let ip = ipv6(slice(bytes, at + 1, close))?;
         return Some((HostParts::V6(ip), close + 1));
     }
+    if first.is_ascii_digit()
+        && let Some((ip, end)) = ipv4_at(bytes, at)
+    {
+        return Some((HostParts::V4(ip), end));
+    }
     let end = token::skip_host(bytes, at);
     let name = slice(bytes, at, end);
     if name.is_empty() {
         return None;
     }
     if first.is_ascii_digit() {
-        if let Some(ip) = ipv4(name) {
-            return Some((HostParts::V4(ip), end));
-        }
         if name.iter().all(|&b| b.is_ascii_digit() || b == b'.') {
             return None;
         }
@@ -90,29 +92,41 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Option<(HostParts, usize)> {
     Some((HostParts::Name(Span::new(at, end)), end))
 }
 
-/// Reads `1*3DIGIT` four times; an octet with a leading zero is refused, for some read it as octal.
+/// Reads a whole text as an IPv4 address.
 #[inline]
 pub(crate) fn ipv4(text: &[u8]) -> Option<Ipv4Addr> {
-    if text.len() > 15 {
-        return None;
-    }
-    let mut octets = [0u8; 4];
-    let mut parts = text.split(|&b| b == b'.');
-    for octet in &mut octets {
-        let part = parts.next()?;
-        if part.is_empty() || part.len() > 3 || (part.len() > 1 && part.first() == Some(&b'0')) {
-            return None;
-        }
-        let mut value = 0u16;
-        for &b in part {
-            if !b.is_ascii_digit() {
+    ipv4_at(text, 0).and_then(|(ip, end)| (end == text.len()).then_some(ip))
+}
+
+/// Reads `1*3DIGIT` four times, up to what can be no part of a host; gives the address and the index behind it. An octet
+/// with a leading zero is refused, for some read it as octal.
+#[inline]
+fn ipv4_at(bytes: &[u8], at: usize) -> Option<(Ipv4Addr, usize)> {
+    let (mut address, mut octet, mut digits, mut dots) = (0u32, 0u32, 0u32, 0u32);
+    let mut end = at;
+    while let Some(&b) = bytes.get(end) {
+        let digit = u32::from(b.wrapping_sub(b'0'));
+        if digit <= 9 {
+            octet = octet * 10 + digit;
+            // The first digit was a zero, or there are too many.
+            if octet > 255 || (digits > 0 && octet < 10) {
                 return None;
             }
-            value = value * 10 + u16::from(b - b'0');
+            digits += 1;
+        } else if b == b'.' {
+            dots += 1;
+            if digits == 0 || dots > 3 {
+                return None;
+            }
+            address = address << 8 | octet;
+            (octet, digits) = (0, 0);
+        } else {
+            break;
         }
-        *octet = u8::try_from(value).ok()?;
+        end += 1;
     }
-    parts.next().is_none().then(|| Ipv4Addr::from(octets))
+    let whole = dots == 3 && digits > 0 && token::skip_host(bytes, end) == end;
+    whole.then(|| (Ipv4Addr::from(address << 8 | octet), end))
 }
 
 /// Reads an IPv6 address without brackets.

@@ -3,10 +3,11 @@
 use crate::header_name::{HeaderName, NAMES};
 use crate::name_addr::NameAddrParts;
 use crate::span::Span;
+use crate::uri::{UriError, UriParts};
 use crate::via::ViaParts;
 use crate::{HeaderError, Method};
 use alloc::vec::Vec;
-use core::cell::Cell;
+use core::cell::OnceCell;
 
 /// Most header lines of a message; one with more is refused (a 64 kB datagram could hold 16,000).
 pub const MAX_HEADERS: usize = 250;
@@ -43,12 +44,7 @@ pub(crate) enum Defect {
 }
 
 /// A value that may have been parsed already.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Slot<T> {
-    #[default]
-    Empty,
-    Known(Result<T, HeaderError>),
-}
+pub(crate) type Slot<T> = OnceCell<Result<T, HeaderError>>;
 
 /// CSeq with positions instead of references.
 #[derive(Clone, Copy, Debug)]
@@ -92,14 +88,13 @@ pub struct Index {
     pub(crate) headers_end: u32,
     pub(crate) body_start: u32,
     pub(crate) defect: Option<Defect>,
-    pub(crate) via_top: Cell<Slot<ViaParts>>,
-    pub(crate) from: Cell<Slot<NameAddrParts>>,
-    pub(crate) to: Cell<Slot<NameAddrParts>>,
-    pub(crate) from_tag: Cell<Span>,
-    pub(crate) to_tag: Cell<Span>,
-    pub(crate) cseq: Cell<Slot<CSeqParts>>,
-    pub(crate) call_id: Cell<Slot<Span>>,
-    pub(crate) content_length: Cell<Slot<Option<u32>>>,
+    pub(crate) request_uri: OnceCell<Result<UriParts, UriError>>,
+    pub(crate) via_top: Slot<ViaParts>,
+    pub(crate) from: Slot<NameAddrParts>,
+    pub(crate) to: Slot<NameAddrParts>,
+    pub(crate) cseq: Slot<CSeqParts>,
+    pub(crate) call_id: Slot<Span>,
+    pub(crate) content_length: Slot<Option<u32>>,
 }
 
 impl Default for Index {
@@ -120,14 +115,13 @@ impl Index {
             headers_end: 0,
             body_start: 0,
             defect: None,
-            via_top: Cell::new(Slot::Empty),
-            from: Cell::new(Slot::Empty),
-            to: Cell::new(Slot::Empty),
-            from_tag: Cell::new(Span::default()),
-            to_tag: Cell::new(Span::default()),
-            cseq: Cell::new(Slot::Empty),
-            call_id: Cell::new(Slot::Empty),
-            content_length: Cell::new(Slot::Empty),
+            request_uri: OnceCell::new(),
+            via_top: Slot::new(),
+            from: Slot::new(),
+            to: Slot::new(),
+            cseq: Slot::new(),
+            call_id: Slot::new(),
+            content_length: Slot::new(),
         }
     }
 
@@ -137,12 +131,13 @@ impl Index {
         self.present = 0;
         self.repeated = 0;
         self.defect = None;
-        self.via_top.set(Slot::Empty);
-        self.from.set(Slot::Empty);
-        self.to.set(Slot::Empty);
-        self.cseq.set(Slot::Empty);
-        self.call_id.set(Slot::Empty);
-        self.content_length.set(Slot::Empty);
+        self.request_uri = OnceCell::new();
+        self.via_top = Slot::new();
+        self.from = Slot::new();
+        self.to = Slot::new();
+        self.cseq = Slot::new();
+        self.call_id = Slot::new();
+        self.content_length = Slot::new();
     }
 
     /// Notes the first defect; later ones change nothing.

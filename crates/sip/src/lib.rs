@@ -40,6 +40,7 @@ pub use method::Method;
 pub use name_addr::{NameAddr, Q};
 pub use params::{MAX_PARAMS, Params, is_token, unquote};
 pub use response::{ResponseSpec, reason_phrase, write_response};
+pub use token::push_number;
 pub use uri::{SipUri, TelUri, Uri, UriError, canonical_aor};
 pub use validate::Reject;
 pub use values::{Contacts, NameAddrs, Vias};

@@ -6,10 +6,10 @@ use crate::index::{CSeqParts, Index, Line, MAX_MESSAGE_BYTES, Slot};
 use crate::name_addr::{self, NameAddr, NameAddrParts};
 use crate::span::Span;
 use crate::token::{self, Number, slice};
+use crate::uri::{Uri, UriError, UriParts};
 use crate::values::{Contacts, NameAddrs, Vias};
-use crate::via::{self, Via};
+use crate::via::{self, Via, ViaParts};
 use crate::{Method, framing, params, start_line};
-use core::cell::Cell;
 use core::ops::Range;
 
 /// Largest CSeq number: RFC 3261 §8.1.1.5 has it less than 2^31.
@@ -67,13 +67,14 @@ impl<'a> Message<'a> {
             return Err(error(ParseErrorKind::Empty, start));
         }
         let mut bare = false;
-        let end =
-            framing::find_crlf(bytes, start, &mut bare).ok_or(error(ParseErrorKind::NoLineEnd, start))?;
+        let ends = framing::LineEnds::new();
+        let end = framing::find_crlf(bytes, start, &ends, &mut bare)
+            .ok_or(error(ParseErrorKind::NoLineEnd, start))?;
         let (line, defect) = start_line::read(bytes, start, end).map_err(|kind| error(kind, start))?;
         index.start_line = line;
         index.start_line.end = (end + 2) as u32;
         index.defect = defect;
-        framing::read_headers(bytes, end + 2, bare, index)?;
+        framing::read_headers(bytes, end + 2, &ends, bare, index)?;
         Ok(Message { bytes, index })
     }
 
@@ -106,6 +107,29 @@ impl<'a> Message<'a> {
     /// The Request-URI; empty in a response.
     pub fn request_uri(&self) -> &'a [u8] {
         self.request_uri_span().of(self.bytes)
+    }
+
+    /// The Request-URI, parsed. Parsed once.
+    ///
+    /// # Errors
+    /// What is wrong with it; in a response there is none ([`UriError::Scheme`]).
+    #[inline(always)]
+    pub fn parsed_request_uri(&self) -> Result<Uri<'a>, UriError> {
+        let text = self.request_uri();
+        let slot = &self.index.request_uri;
+        match slot.get() {
+            Some(Ok(parts)) => Ok(parts.view(text)),
+            Some(Err(error)) => Err(*error),
+            None => self.read_request_uri(),
+        }
+    }
+
+    #[inline(never)]
+    fn read_request_uri(&self) -> Result<Uri<'a>, UriError> {
+        let text = self.request_uri();
+        let parts = UriParts::read(text);
+        let _ = self.index.request_uri.set(parts);
+        parts.map(|parts| parts.view(text))
     }
 
     pub(crate) fn request_uri_span(&self) -> Span {
@@ -190,13 +214,34 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// If there is none, or it is malformed.
-    #[inline]
+    #[inline(always)]
     pub fn via_top(&self) -> Result<Via<'a>, HeaderError> {
-        let parts = remember(&self.index.via_top, || {
-            let value = self.value_bytes(HeaderName::Via, Once::No)?;
-            via::read(value.bytes, value.at).map(|(parts, _)| parts).ok_or(malformed(HeaderName::Via))
-        })?;
-        Ok(parts.view(self.bytes))
+        Ok(self.via_parts()?.view(self.bytes))
+    }
+
+    #[inline(always)]
+    pub(crate) fn via_parts(&self) -> Result<&'a ViaParts, HeaderError> {
+        remember(&self.index.via_top, || self.read_via())
+    }
+
+    #[inline(never)]
+    fn read_via(&self) -> Result<ViaParts, HeaderError> {
+        let value = self.value_bytes(HeaderName::Via, Once::No)?;
+        via::read(value.bytes, value.at).map(|(parts, _)| parts).ok_or(malformed(HeaderName::Via))
+    }
+
+    /// The Via value below the topmost (RFC 3261 §16.7 item 3); `None` if there is no other, or if one of the two is
+    /// malformed.
+    pub fn via_below(&self) -> Option<Via<'a>> {
+        let top = self.via_parts().ok()?;
+        let first = self.index.first_line(HeaderName::Via)?;
+        if top.value.end != first.value_end {
+            return self.vias().nth(1)?.ok();
+        }
+        let value = self.headers(HeaderName::Via).nth(1)?;
+        let start = value.value_start as usize;
+        let bytes = slice(self.bytes, 0, start + value.value.len());
+        via::read(bytes, start).map(|(parts, _)| parts.view(bytes))
     }
 
     /// All Via values, joined or scattered, in order. It ends after the first malformed one.
@@ -208,73 +253,71 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// If there is none, or more than one, or it is malformed.
-    #[inline]
+    #[inline(always)]
     pub fn from(&self) -> Result<NameAddr<'a>, HeaderError> {
-        Ok(self.address(HeaderName::From, &self.index.from, &self.index.from_tag)?.view(self.bytes))
+        Ok(self.address(HeaderName::From, &self.index.from)?.view(self.bytes))
     }
 
     /// To. Parsed once.
     ///
     /// # Errors
     /// If there is none, or more than one, or it is malformed.
-    #[inline]
+    #[inline(always)]
     pub fn to(&self) -> Result<NameAddr<'a>, HeaderError> {
-        Ok(self.address(HeaderName::To, &self.index.to, &self.index.to_tag)?.view(self.bytes))
+        Ok(self.address(HeaderName::To, &self.index.to)?.view(self.bytes))
     }
 
     /// The tag of From, if From is sound and has one.
-    #[inline]
+    #[inline(always)]
     pub fn from_tag(&self) -> Option<&'a [u8]> {
-        self.address(HeaderName::From, &self.index.from, &self.index.from_tag).ok()?;
-        let tag = self.index.from_tag.get().of(self.bytes);
-        (!tag.is_empty()).then_some(tag)
+        Some(self.address(HeaderName::From, &self.index.from).ok()?.tag?.of(self.bytes))
     }
 
     /// The tag of To, if To is sound and has one.
-    #[inline]
+    #[inline(always)]
     pub fn to_tag(&self) -> Option<&'a [u8]> {
-        self.address(HeaderName::To, &self.index.to, &self.index.to_tag).ok()?;
-        let tag = self.index.to_tag.get().of(self.bytes);
-        (!tag.is_empty()).then_some(tag)
+        Some(self.address(HeaderName::To, &self.index.to).ok()?.tag?.of(self.bytes))
     }
 
-    #[inline]
+    #[inline(always)]
     fn address(
         &self,
         name: HeaderName,
-        slot: &Cell<Slot<NameAddrParts>>,
-        tag: &Cell<Span>,
-    ) -> Result<NameAddrParts, HeaderError> {
-        remember(slot, || {
-            let value = self.value_bytes(name, Once::Yes)?;
-            match name_addr::read(value.bytes, value.at) {
-                Some((parts, next)) if next == value.bytes.len() => {
-                    // A tag without a value would be no tag to us and maybe one to others.
-                    tag.set(parts.tag_span(value.bytes).ok_or(malformed(name))?);
-                    Ok(parts)
-                }
-                _ => Err(malformed(name)),
-            }
-        })
+        slot: &'a Slot<NameAddrParts>,
+    ) -> Result<&'a NameAddrParts, HeaderError> {
+        remember(slot, || self.read_address(name))
+    }
+
+    #[inline(never)]
+    fn read_address(&self, name: HeaderName) -> Result<NameAddrParts, HeaderError> {
+        let value = self.value_bytes(name, Once::Yes)?;
+        match name_addr::read(value.bytes, value.at) {
+            // A tag without a value would be no tag to us and maybe one to others.
+            Some((NameAddrParts { tag: Some(tag), .. }, _)) if tag.start == tag.end => Err(malformed(name)),
+            Some((parts, next)) if next == value.bytes.len() => Ok(parts),
+            _ => Err(malformed(name)),
+        }
     }
 
     /// Call-ID. Parsed once.
     ///
     /// # Errors
     /// If there is none, or more than one, or it is empty or has white space or controls inside.
-    #[inline]
+    #[inline(always)]
     pub fn call_id(&self) -> Result<&'a [u8], HeaderError> {
-        let span = remember(&self.index.call_id, || {
-            let value = self.value_bytes(HeaderName::CallId, Once::Yes)?;
-            let text = value.text();
-            // Without a way out of the loop, so that it becomes vector instructions.
-            let sound = text.iter().fold(true, |sound, &b| sound & (b > b' ') & (b != 0x7f));
-            if text.is_empty() || !sound {
-                return Err(malformed(HeaderName::CallId));
-            }
-            Ok(Span::new(value.at, value.bytes.len()))
-        })?;
-        Ok(span.of(self.bytes))
+        Ok(remember(&self.index.call_id, || self.read_call_id())?.of(self.bytes))
+    }
+
+    #[inline(never)]
+    fn read_call_id(&self) -> Result<Span, HeaderError> {
+        let value = self.value_bytes(HeaderName::CallId, Once::Yes)?;
+        let text = value.text();
+        // Without a way out of the loop, so that it becomes vector instructions.
+        let sound = text.iter().fold(true, |sound, &b| sound & (b > b' ') & (b != 0x7f));
+        if text.is_empty() || !sound {
+            return Err(malformed(HeaderName::CallId));
+        }
+        Ok(Span::new(value.at, value.bytes.len()))
     }
 
     /// CSeq. Parsed once.
@@ -284,12 +327,15 @@ impl<'a> Message<'a> {
     /// no token.
     #[inline]
     pub fn cseq(&self) -> Result<CSeq<'a>, HeaderError> {
-        let parts = remember(&self.index.cseq, || {
-            let value = self.value_bytes(HeaderName::CSeq, Once::Yes)?;
-            read_cseq(value.bytes, value.at)
-        })?;
+        let parts = remember(&self.index.cseq, || self.read_cseq())?;
         let method_bytes = parts.method_span.of(self.bytes);
         Ok(CSeq { number: parts.number, method: parts.method, method_bytes })
+    }
+
+    #[inline(never)]
+    fn read_cseq(&self) -> Result<CSeqParts, HeaderError> {
+        let value = self.value_bytes(HeaderName::CSeq, Once::Yes)?;
+        read_cseq(value.bytes, value.at)
     }
 
     /// Max-Forwards, `None` if there is none.
@@ -321,11 +367,16 @@ impl<'a> Message<'a> {
     /// If there is more than one, or it is no number below 2^32.
     #[inline]
     pub fn content_length(&self) -> Result<Option<u32>, HeaderError> {
-        remember(&self.index.content_length, || match self.number(HeaderName::ContentLength)? {
+        remember(&self.index.content_length, || self.read_content_length()).copied()
+    }
+
+    #[inline(never)]
+    fn read_content_length(&self) -> Result<Option<u32>, HeaderError> {
+        match self.number(HeaderName::ContentLength)? {
             Some(Number::Fits(n)) => Ok(Some(n)),
             Some(_) => Err(HeaderError { name: HeaderName::ContentLength, problem: Problem::OutOfRange }),
             None => Ok(None),
-        })
+        }
     }
 
     /// A singleton of digits; `NotDigits` is turned into an error.
@@ -402,17 +453,20 @@ impl<'a> Value<'a> {
     }
 }
 
-#[inline]
-fn remember<T: Copy>(
-    slot: &Cell<Slot<T>>,
+#[inline(always)]
+fn remember<'a, T: Copy>(
+    slot: &'a Slot<T>,
     parse: impl FnOnce() -> Result<T, HeaderError>,
-) -> Result<T, HeaderError> {
-    if let Slot::Known(known) = slot.get() {
-        return known;
-    }
-    let value = parse();
-    slot.set(Slot::Known(value));
-    value
+) -> Result<&'a T, HeaderError> {
+    let known = match slot.get() {
+        Some(known) => known,
+        None => {
+            // Outside of `get_or_init`, which calls its closure as a cold path.
+            let value = parse();
+            slot.get_or_init(|| value)
+        }
+    };
+    known.as_ref().map_err(|error| *error)
 }
 
 const fn malformed(name: HeaderName) -> HeaderError {

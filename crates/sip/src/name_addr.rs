@@ -114,12 +114,15 @@ pub(crate) struct NameAddrParts {
     display: Span,
     uri: Span,
     params: Span,
+    /// The value of the tag, empty if it has none.
+    pub(crate) tag: Option<Span>,
     pub(crate) value: Span,
 }
 
 impl NameAddrParts {
-    #[inline]
-    pub(crate) fn view(self, bytes: &[u8]) -> NameAddr<'_> {
+    // What the caller does not look at is not made.
+    #[inline(always)]
+    pub(crate) fn view<'a>(&self, bytes: &'a [u8]) -> NameAddr<'a> {
         let display = self.display.of(bytes);
         NameAddr {
             display: (!display.is_empty()).then_some(display),
@@ -127,12 +130,6 @@ impl NameAddrParts {
             params: Params::new(self.params.of(bytes)),
             span: self.value.range(),
         }
-    }
-
-    /// Where the value of the tag is, empty if there is no tag; `None` if there is one without a value.
-    #[inline]
-    pub(crate) fn tag_span(self, bytes: &[u8]) -> Option<Span> {
-        Params::new(self.params.of(bytes)).value_span(b"tag", self.params.start)
     }
 }
 
@@ -177,11 +174,17 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Option<(NameAddrParts, usize)> {
     if !has_scheme(uri.of(bytes)) {
         return None;
     }
-    let scanned = params::scan(bytes, params_at, Comments::Refused)?;
+    let mut tag = None;
+    let scanned = params::scan(bytes, params_at, Comments::Refused, |name, found| {
+        if name == b"tag" || name.eq_ignore_ascii_case(b"tag") {
+            tag = found.value_span();
+        }
+    })?;
     let parts = NameAddrParts {
         display,
         uri,
         params: Span::new(params_at, scanned.end),
+        tag,
         value: Span::new(start, scanned.end),
     };
     Some((parts, scanned.next))

@@ -40,23 +40,6 @@ impl<'a> Params<'a> {
         self.get(name).flatten()
     }
 
-    /// Where the value of parameter `name` is if these parameters start at `base`; empty if the parameter is absent,
-    /// `None` if it has no value.
-    #[inline]
-    pub(crate) fn value_span(self, name: &[u8], base: u32) -> Option<Span> {
-        let Some(at) = self.locate(name) else { return Some(Span::default()) };
-        let (start, end) = at.value?;
-        Some(Span::new(base as usize + start, base as usize + end))
-    }
-
-    /// What stands behind the name of parameter `name` (`=value`, or nothing) if these parameters start at `base`;
-    /// `None` if it is absent.
-    pub(crate) fn behind_name(self, name: &[u8], base: u32) -> Option<Span> {
-        let at = self.locate(name)?;
-        let end = at.value.map_or(at.name_end, |(_, end)| end);
-        Some(Span::new(base as usize + at.name_end, base as usize + end))
-    }
-
     #[inline]
     fn locate(self, name: &[u8]) -> Option<At> {
         let mut from = 0;
@@ -117,6 +100,40 @@ fn step(text: &[u8], from: usize) -> Option<At> {
     Some(At { name, name_end, value: Some((start, end)), next: end })
 }
 
+/// Where a parameter that was found while scanning is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Found {
+    /// Behind the name; zero if the parameter is absent.
+    name_end: u32,
+    /// Empty at the name's end if there is no value.
+    value: Span,
+}
+
+impl Found {
+    /// The value; `None` if the parameter is absent or has none.
+    #[inline]
+    pub(crate) fn value(self, bytes: &[u8]) -> Option<&[u8]> {
+        (self.value.start < self.value.end).then(|| self.value.of(bytes))
+    }
+
+    /// Like [`Params::get`].
+    #[inline]
+    pub(crate) fn get(self, bytes: &[u8]) -> Option<Option<&[u8]>> {
+        (self.name_end != 0).then(|| self.value(bytes))
+    }
+
+    /// Where the value is, empty if there is none; `None` if the parameter is absent.
+    #[inline]
+    pub(crate) fn value_span(self) -> Option<Span> {
+        (self.name_end != 0).then_some(self.value)
+    }
+
+    /// What stands behind the name: `=value`, or nothing. `None` if the parameter is absent.
+    pub(crate) fn behind_name(self) -> Option<Span> {
+        (self.name_end != 0).then_some(Span { start: self.name_end, end: self.value.end })
+    }
+}
+
 /// Where the parameters of a header value end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scanned {
@@ -135,12 +152,18 @@ pub(crate) enum Comments {
     Refused,
 }
 
-/// Checks the parameters that start at `start` of a header value (white space, then `;`, a comma or the end).
+/// Checks the parameters that start at `start` of a header value (white space, then `;`, a comma or the end), and hands
+/// each name to `found` with where it is.
 ///
 /// `None` if one is empty, has no name, has an empty value, is repeated, or something else follows. A name
 /// that occurs twice has two meanings, one for us and maybe another for the next hop, so it is refused.
 #[inline]
-pub(crate) fn scan(bytes: &[u8], start: usize, comments: Comments) -> Option<Scanned> {
+pub(crate) fn scan(
+    bytes: &[u8],
+    start: usize,
+    comments: Comments,
+    mut found: impl FnMut(&[u8], Found),
+) -> Option<Scanned> {
     let mut at = skip_lws(bytes, start);
     let mut end = start;
     let mut seen = Seen::default();
@@ -159,9 +182,11 @@ pub(crate) fn scan(bytes: &[u8], start: usize, comments: Comments) -> Option<Sca
         if end == name || !seen.is_new(bytes, start, slice(bytes, name, end)) {
             return None;
         }
+        let name_end = end;
+        let mut value = end;
         at = skip_lws(bytes, end);
         if bytes.get(at) == Some(&b'=') {
-            let value = skip_lws(bytes, at + 1);
+            value = skip_lws(bytes, at + 1);
             end = if bytes.get(value) == Some(&b'"') {
                 skip_quoted(bytes, value)?
             } else {
@@ -172,6 +197,8 @@ pub(crate) fn scan(bytes: &[u8], start: usize, comments: Comments) -> Option<Sca
             }
             at = skip_lws(bytes, end);
         }
+        let place = Found { name_end: name_end as u32, value: Span::new(value, end) };
+        found(slice(bytes, name, name_end), place);
     }
 }
 
@@ -228,13 +255,13 @@ mod tests {
     use alloc::vec::Vec;
 
     fn ends(text: &[u8]) -> Option<(usize, usize)> {
-        scan(text, 0, Comments::Refused).map(|s| (s.end, s.next))
+        scan(text, 0, Comments::Refused, |_, _| {}).map(|s| (s.end, s.next))
     }
 
     #[test]
     fn parameters_may_have_white_space_and_folds_around_every_part() {
         let text = b" ;\r\n  tag    = 98asjd8 ; lr ;q= \"a;,b\\\"\" , next";
-        let scanned = scan(text, 0, Comments::Refused).unwrap();
+        let scanned = scan(text, 0, Comments::Refused, |_, _| {}).unwrap();
         assert_eq!(text.get(scanned.next), Some(&b','));
         let params = Params::new(text.get(..scanned.end).unwrap());
         assert_eq!(params.get(b"TAG"), Some(Some(&b"98asjd8"[..])));
@@ -269,9 +296,9 @@ mod tests {
     #[test]
     fn a_comment_may_end_a_via_of_rfc_2543() {
         let text = b";ttl=16 (a, comment)";
-        let scanned = scan(text, 0, Comments::Allowed).unwrap();
+        let scanned = scan(text, 0, Comments::Allowed, |_, _| {}).unwrap();
         assert_eq!((scanned.end, scanned.next), (7, text.len()));
-        assert!(scan(text, 0, Comments::Refused).is_none());
+        assert!(scan(text, 0, Comments::Refused, |_, _| {}).is_none());
     }
 
     #[test]

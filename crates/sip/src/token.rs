@@ -269,7 +269,7 @@ pub(crate) fn hex(b: u8) -> Option<u8> {
 }
 
 /// Appends `n` in decimal.
-pub(crate) fn push_number(out: &mut alloc::vec::Vec<u8>, n: u32) {
+pub fn push_number(out: &mut alloc::vec::Vec<u8>, n: u32) {
     let mut digits = [0u8; 10];
     let mut n = n;
     let mut used = 0;

@@ -38,7 +38,7 @@ pub fn request(message: &Message<'_>) -> Result<(), Reject> {
         return Err(Reject { status: 505, reason: "Version Not Supported" });
     }
     framing(message)?;
-    request_uri(message.request_uri())?;
+    request_uri(message)?;
     identity(message)?;
     let cseq = message.cseq().map_err(reject)?;
     let same = match message.method() {
@@ -86,8 +86,8 @@ fn framing(message: &Message<'_>) -> Result<(), Reject> {
 
 /// A sip, sips or tel URI must be sound, and without header components (RFC 3261 §19.1.1, Table 1). Other schemes
 /// are the router's to refuse (416).
-fn request_uri(text: &[u8]) -> Result<(), Reject> {
-    match Uri::parse(text) {
+fn request_uri(message: &Message<'_>) -> Result<(), Reject> {
+    match message.parsed_request_uri() {
         Ok(Uri::Sip(uri)) if uri.headers.is_some() => Err(Reject::bad("Headers In Request-URI")),
         Ok(_) => Ok(()),
         Err(UriError::Host) => Err(Reject::bad("Bad Host In Request-URI")),
@@ -98,8 +98,9 @@ fn request_uri(text: &[u8]) -> Result<(), Reject> {
 
 /// Via, From, To, Call-ID: what a transaction and a dialog are known by.
 fn identity(message: &Message<'_>) -> Result<(), Reject> {
-    let top = message.via_top().map_err(reject)?;
-    let joined = message.index.first_line(HeaderName::Via).is_some_and(|line| line.value_end != top.span.end);
+    let top = message.via_parts().map_err(reject)?;
+    let joined =
+        message.index.first_line(HeaderName::Via).is_some_and(|line| line.value_end != top.value.end);
     if joined {
         // What is taken from a line must leave a line that the next hop can read.
         message.vias().try_for_each(|via| via.map(|_| ())).map_err(reject)?;

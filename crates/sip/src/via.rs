@@ -1,7 +1,7 @@
 //! Via values (RFC 3261 §20.42, §25.1 `via-parm`; RFC 3581 `rport`; RFC 5118).
 
 use crate::host::{self, Host, HostParts};
-use crate::params::{self, Comments, Params};
+use crate::params::{self, Comments, Found, Params};
 use crate::span::Span;
 use crate::token::{self, skip_lws, slice};
 use core::net::IpAddr;
@@ -84,30 +84,34 @@ pub struct Via<'a> {
     /// The whole value in the message.
     pub span: Range<u32>,
     sent_by: &'a [u8],
+    branch: Option<&'a [u8]>,
+    received: Option<&'a [u8]>,
+    rport: Option<Option<&'a [u8]>>,
+    maddr: Option<&'a [u8]>,
 }
 
 impl<'a> Via<'a> {
     /// The branch (RFC 3261 §8.1.1.7); it need not start with the magic cookie.
     #[inline]
     pub fn branch(&self) -> Option<&'a [u8]> {
-        self.params.value(b"branch")
+        self.branch
     }
 
     /// The `received` parameter, brackets or not; `None` if absent or no address.
     pub fn received(&self) -> Option<IpAddr> {
-        self.params.value(b"received").and_then(host::ip)
+        self.received.and_then(host::ip)
     }
 
     /// The `rport` parameter (RFC 3581): `None` absent, `Some(None)` asked for, `Some(Some(port))` filled in.
     ///
     /// A value that is no port counts as asked for.
     pub fn rport(&self) -> Option<Option<u16>> {
-        self.params.get(b"rport").map(|value| value.and_then(token::port))
+        self.rport.map(|value| value.and_then(token::port))
     }
 
     /// The `maddr` parameter.
     pub fn maddr(&self) -> Option<Host<'a>> {
-        self.params.value(b"maddr").and_then(Host::parse)
+        self.maddr.and_then(Host::parse)
     }
 
     /// The `ttl` parameter, if it is 0 to 255.
@@ -137,12 +141,17 @@ pub(crate) struct ViaParts {
     port: Option<u16>,
     sent_by: Span,
     params: Span,
+    branch: Found,
+    pub(crate) received: Found,
+    pub(crate) rport: Found,
+    maddr: Found,
     pub(crate) value: Span,
 }
 
 impl ViaParts {
-    #[inline]
-    pub(crate) fn view(self, bytes: &[u8]) -> Via<'_> {
+    // What the caller does not look at is not made.
+    #[inline(always)]
+    pub(crate) fn view<'a>(&self, bytes: &'a [u8]) -> Via<'a> {
         Via {
             transport: self.transport,
             host: self.host.view(bytes),
@@ -150,6 +159,10 @@ impl ViaParts {
             params: Params::new(self.params.of(bytes)),
             span: self.value.range(),
             sent_by: self.sent_by.of(bytes),
+            branch: self.branch.value(bytes),
+            received: self.received.value(bytes),
+            rport: self.rport.get(bytes),
+            maddr: self.maddr.value(bytes),
         }
     }
 }
@@ -182,13 +195,30 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Option<(ViaParts, usize)> {
         }
         port = Some(token::port(slice(bytes, digits, end))?);
     }
-    let scanned = params::scan(bytes, end, Comments::Allowed)?;
+    let (mut branch, mut received) = (Found::default(), Found::default());
+    let (mut rport, mut maddr) = (Found::default(), Found::default());
+    let scanned = params::scan(bytes, end, Comments::Allowed, |name, found| {
+        let (place, known) = match name.len() {
+            6 => (&mut branch, &b"branch"[..]),
+            5 if matches!(name, [b'r' | b'R', ..]) => (&mut rport, &b"rport"[..]),
+            5 => (&mut maddr, &b"maddr"[..]),
+            8 => (&mut received, &b"received"[..]),
+            _ => return,
+        };
+        if name == known || name.eq_ignore_ascii_case(known) {
+            *place = found;
+        }
+    })?;
     let parts = ViaParts {
         transport,
         host,
         port,
         sent_by: Span::new(host_at, end),
         params: Span::new(end, scanned.end),
+        branch,
+        received,
+        rport,
+        maddr,
         value: Span::new(start, scanned.end),
     };
     Some((parts, scanned.next))

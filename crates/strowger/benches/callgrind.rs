@@ -105,13 +105,13 @@ fn response_ready() -> Editing {
     editing
 }
 
-#[library_benchmark(config = LibraryBenchmarkConfig::default().tool(counting(EntryPoint::Custom("*write_request*".to_owned()))))]
+#[library_benchmark(config = LibraryBenchmarkConfig::default().tool(counting(EntryPoint::Custom("*forward_measured_request*".to_owned()))))]
 #[bench::invite_of_1_kb_1(request_ready())]
 fn forward_request(mut editing: Editing) -> (usize, Editing) {
     (black_box(&mut editing).forward_request(1), editing)
 }
 
-#[library_benchmark(config = LibraryBenchmarkConfig::default().tool(counting(EntryPoint::Custom("*write_response*".to_owned()))))]
+#[library_benchmark(config = LibraryBenchmarkConfig::default().tool(counting(EntryPoint::Custom("*forward_measured_response*".to_owned()))))]
 #[bench::ok_of_invite_1(response_ready())]
 fn forward_response(mut editing: Editing) -> (usize, Editing) {
     (black_box(&mut editing).forward_response(1), editing)

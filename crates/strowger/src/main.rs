@@ -54,8 +54,9 @@ fn usage(error: &clap::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let text = error.to_string();
-    let first = text.lines().next().unwrap_or_default();
-    eprintln!("strowger: {}; see strowger --help", first.trim_start_matches("error: "));
+    let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: ")).map(|tip| format!(" ({tip})"));
+    eprintln!("strowger: {first}{}; see strowger --help", tip.unwrap_or_default());
     ExitCode::FAILURE
 }
 
@@ -110,4 +111,14 @@ fn init(file: &Path) -> ExitCode {
 fn fail(line: &str) -> ExitCode {
     eprintln!("strowger: {line}");
     ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_reference_in_the_documentation_is_current() {
+        let written = include_str!("../../../docs/reference.md");
+        let current = modules::catalogue().reference_markdown();
+        assert!(written == current, "write it again: cargo run --release -- reference > docs/reference.md");
+    }
 }

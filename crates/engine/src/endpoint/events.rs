@@ -12,7 +12,7 @@ use crate::table::EntryId;
 use crate::transaction::Client;
 use crate::wheel::{TimerKey, Which};
 use core::net::IpAddr;
-use sip::{Index, Instant, Message, NameAddr, Uri};
+use sip::{Instant, Message, NameAddr, Uri};
 
 impl<U: TransactionUser> Endpoint<U> {
     pub(super) fn on_timers(&mut self, now: Instant, out: &mut Outbox) {
@@ -145,13 +145,12 @@ impl<U: TransactionUser> Endpoint<U> {
         let mut work = work.unwrap_or_else(|| self.core.works.take());
         work.plan.replied = None;
         work.plan.error = None;
-        let mut index = Index::new();
-        core::mem::swap(&mut index, &mut self.index);
+        let mut index = self.index.take().unwrap_or_default();
         let mut ran = Ran { entry: Some(id), cancelled: None };
         if let Ok(message) = Message::parse(&bytes, &mut index) {
             ran = self.run(&message, &arrival, Some(id), work, state, now, out, Some((suspended, answer)));
         }
-        self.index = index;
+        self.index = Some(index);
         self.core.give_request_back(id, &mut bytes);
         self.after_script(ran, now, out);
     }

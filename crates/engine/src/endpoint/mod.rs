@@ -14,6 +14,7 @@ use crate::reply::{Reply, arrival, is_datagram, next_via_path};
 use crate::shard::Core;
 use crate::table::EntryId;
 use crate::transaction::Branch;
+use alloc::boxed::Box;
 use hashbrown::HashMap;
 use sip::{Edits, HeaderName, Index, Instant, Message, Method};
 
@@ -24,7 +25,8 @@ use sip::{Edits, HeaderName, Index, Instant, Message, Method};
 pub struct Endpoint<U: TransactionUser> {
     core: Core<U::State>,
     user: U,
-    index: Index,
+    /// Away while a message is at hand; in a box, so that taking it moves no more than a pointer.
+    index: Option<Box<Index>>,
     /// For requests that a transaction holds, while `index` is in use.
     again: Index,
     reply_edits: Edits,
@@ -47,7 +49,7 @@ impl<U: TransactionUser> Endpoint<U> {
             suspended: HashMap::with_hasher(ahash::RandomState::with_seeds(two, one, four, three)),
             core: Core::new(config),
             user,
-            index: Index::new(),
+            index: None,
             again: Index::new(),
             reply_edits: Edits::default(),
         }
@@ -133,7 +135,7 @@ impl<U: TransactionUser> Endpoint<U> {
             return;
         }
         self.core.own.learn(path.listener, path.local);
-        let mut index = core::mem::take(&mut self.index);
+        let mut index = self.index.take().unwrap_or_default();
         match Message::parse(bytes, &mut index) {
             Ok(message) if message.is_request() => self.on_request(&message, path, now, out),
             Ok(message) => self.on_response(&message, path, now, out),
@@ -143,7 +145,7 @@ impl<U: TransactionUser> Endpoint<U> {
                 crate::bad::answer(bytes, path, datagram, &mut self.core.counters, out);
             }
         }
-        self.index = index;
+        self.index = Some(index);
     }
 
     fn on_request(&mut self, message: &Message<'_>, path: Path, now: Instant, out: &mut Outbox) {
@@ -347,8 +349,12 @@ impl<U: TransactionUser> Endpoint<U> {
         });
         if verdict == ReplyVerdict::Forward {
             edits.pop_via(message);
-            out.send(to, |buffer| edits.write(message, buffer));
-            self.core.counters.responses_forwarded += 1;
+            if edits.is_overflowed() {
+                self.core.counters.edits_full += 1;
+            } else {
+                out.send(to, |buffer| edits.write(message, buffer));
+                self.core.counters.responses_forwarded += 1;
+            }
         }
         self.reply_edits = edits;
     }

@@ -44,7 +44,9 @@ impl<U: TransactionUser> Endpoint<U> {
             None => self.user.on_request(&mut cx),
             Some((suspended, answer)) => self.user.on_answer(&mut cx, suspended, answer),
         };
-        let entry = cx.entry;
+        // The script may have changed the way back.
+        let (entry, arrival) = (cx.entry, cx.arrival);
+        let arrival = &arrival;
         let cancelled = work.plan.cancelled.take();
         let entry = match handled {
             Handled::Done => self.conclude(message, arrival, entry, work, state, now, out),
@@ -233,6 +235,7 @@ impl<U: TransactionUser> Endpoint<U> {
                 plan: &mut work.plan,
                 target,
                 now,
+                own: &self.core.own,
             });
             match verdict {
                 BranchVerdict::Send => self.core.send_branch(id, index, message, work, arrival, now, out),

@@ -67,10 +67,11 @@ impl<U: TransactionUser> Endpoint<U> {
                 failed: Some(if status == 503 { 500 } else { status }),
             };
             this.user.on_failure(&mut cx);
+            let arrival = cx.arrival;
             if work.plan.relayed.is_none() {
                 work.plan.relayed = mark;
             }
-            this.send_planned(id, message, arrival, &mut work, &mut state, now, out);
+            this.send_planned(id, message, &arrival, &mut work, &mut state, now, out);
             this.keep(id, work, state);
         });
         self.core.table.get(id).is_none_or(|entry| entry.server.is_final() || entry.branches.len() > branches)

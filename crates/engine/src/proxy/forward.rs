@@ -16,7 +16,6 @@ use crate::transaction::{Branch, Cancel, Client};
 use crate::wheel::TimerId;
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt::Write;
 use sip::{Edits, HeaderName, Instant, Message, Method};
 
 /// What a copy is made of.
@@ -45,6 +44,9 @@ impl<S> Core<S> {
         if fix.received.is_some() || fix.rport.is_some() {
             edits.set_received(message, fix.received, fix.rport);
         }
+        if let Some(port) = fix.rport.filter(|_| fix.forced) {
+            self.edit_forced_rport(message, port, edits);
+        }
         self.edit_routes(copy, plan, edits);
         // RFC 3261 §16.6 item 3.
         edits.set_max_forwards(message, plan.max_forwards.unwrap_or(self.config.limits.max_forwards));
@@ -54,6 +56,10 @@ impl<S> Core<S> {
         edits.push_via(message, |value| {
             own.write_via(copy.to.listener, copy.to.local, value);
             copy.branch.write(value);
+            if plan.local_rport {
+                // RFC 3581 §3.
+                value.extend_from_slice(b";rport");
+            }
         });
         let overflowed = edits.is_overflowed();
         let start = out.len();
@@ -61,11 +67,26 @@ impl<S> Core<S> {
             edits.write(message, out);
         }
         edits.rewind(mark);
-        if overflowed || out.len() - start > self.config.limits.message_bytes_max {
+        if overflowed {
+            self.counters.edits_full += 1;
+            return Err(RelayError::EditsFull);
+        }
+        if out.len() - start > self.config.limits.message_bytes_max {
             out.truncate(start);
             return Err(RelayError::TooLarge);
         }
         Ok(())
+    }
+
+    /// `rport` in the Via of a client that did not ask for it.
+    fn edit_forced_rport(&mut self, message: &Message<'_>, port: u16, edits: &mut Edits) {
+        let Ok(via) = message.via_top() else { return };
+        let mut text = core::mem::take(&mut self.text);
+        text.clear();
+        text.extend_from_slice(b";rport=");
+        sip::push_number(&mut text, u32::from(port));
+        edits.replace_span(via.span.end..via.span.end, &text);
+        self.text = text;
     }
 
     /// Request-URI, Record-Route and Route (RFC 3261 §16.6 items 2, 4 and 6).
@@ -113,7 +134,9 @@ impl<S> Core<S> {
         }
         let mut text = core::mem::take(&mut self.text);
         text.clear();
-        let _ = write!(crate::own::Text(&mut text), "Max-Breadth: {}\r\n", copy.breadth);
+        text.extend_from_slice(b"Max-Breadth: ");
+        sip::push_number(&mut text, copy.breadth);
+        text.extend_from_slice(b"\r\n");
         for header in copy.message.headers(HeaderName::MaxBreadth) {
             edits.remove_header(&header);
         }
@@ -132,6 +155,7 @@ impl<S> Core<S> {
         now: Instant,
         out: &mut Outbox,
     ) -> Result<(), RelayError> {
+        plan.drop_duplicates(message.request_uri());
         let mut error = RelayError::NoTarget;
         while let Some(q) = plan.targets.iter().filter(|target| !target.tried).map(|target| target.q).max() {
             let in_group = |target: &crate::plan::PlannedTarget| !target.tried && target.q == q;
@@ -199,6 +223,9 @@ impl<S> Core<S> {
             cancel: Cancel::No,
             target: target as u16,
             timer_c: false,
+            replied: false,
+            timed_out: false,
+            ringing: plan.ringing,
             breadth,
             status: 0,
             path,
@@ -268,7 +295,8 @@ impl<S> Core<S> {
             branch.sent_at = now;
         }
         self.counters.branches += 1;
-        self.arm_branch(id, index, actions, now);
+        let expire = work.plan.silence.map_or(actions.expire, Arm::After);
+        self.arm_branch(id, index, Actions { expire, ..actions }, now);
     }
 
     /// A number that only the next hop of this branch gets to know.

@@ -25,8 +25,7 @@ impl<S> RequestContext<'_, S> {
 
     /// RFC 3261 §16.4: the Request-URI is one of our Record-Routes: the real one is the last Route value.
     fn undo_strict_router(&mut self) -> bool {
-        let ours =
-            Uri::parse(self.message.request_uri()).is_ok_and(|uri| self.core.own.is_own_record_route(&uri));
+        let ours = self.message.parsed_request_uri().is_ok_and(|uri| self.core.own.is_own_record_route(&uri));
         if !ours {
             return false;
         }
@@ -40,11 +39,10 @@ impl<S> RequestContext<'_, S> {
 
     /// RFC 3261 §16.4: a maddr that is ours, on the port and transport that the request came by.
     fn strip_maddr(&mut self) {
-        let text = self.message.request_uri();
-        if !text.windows(6).any(|window| window.eq_ignore_ascii_case(b"maddr=")) {
+        let Ok(Uri::Sip(uri)) = self.message.parsed_request_uri() else { return };
+        if !uri.params.has(b"maddr") {
             return;
         }
-        let Ok(Uri::Sip(uri)) = Uri::parse(text) else { return };
         let Some(maddr) = uri.maddr() else { return };
         let here = self.listener();
         let transport = uri.transport().unwrap_or(if uri.secure { Transport::Tls } else { Transport::Udp });

@@ -85,6 +85,7 @@ impl<S> Core<S> {
         else {
             return Verdict::Absorbed;
         };
+        branch.replied = true;
         let actions = match &mut branch.client {
             Client::Invite(machine) => machine.on_response(status, timers, delivery),
             Client::NonInvite(machine) => machine.on_response(status, timers, delivery),
@@ -125,7 +126,7 @@ impl<S> Core<S> {
                 // RFC 3261 §16.7 item 2: Timer C starts again with each 101 to 199.
                 let from = if status > 100 { now } else { branch.sent_at };
                 branch.timer_c = true;
-                let left = (from + timer_c).since(now);
+                let left = (from + branch.ringing.unwrap_or(timer_c)).since(now);
                 self.arm_branch(id, index, Actions { expire: Arm::After(left), ..Actions::NONE }, now);
             }
             Cancel::No | Cancel::Sent(_) => {}
@@ -172,7 +173,7 @@ impl<S> Core<S> {
         if entry.branches.len() == 1 && entry.best.is_none() && entry.work.is_none() && as_it_is {
             return Verdict::Forward;
         }
-        self.collect(id, status, Some(message));
+        self.collect(id, index, status, Some(message));
         if status >= 600 {
             // RFC 3261 §16.7 item 5: no new branches, and the pending ones are cancelled.
             if let Some(entry) = self.table.get_mut(id) {
@@ -184,13 +185,15 @@ impl<S> Core<S> {
     }
 
     /// Remembers a failure, received or made up (RFC 3261 §16.7 items 4 and 6).
-    pub(crate) fn collect(&mut self, id: EntryId, status: u16, response: Option<&Message<'_>>) {
+    pub(crate) fn collect(&mut self, id: EntryId, index: u16, status: u16, response: Option<&Message<'_>>) {
         let Some(entry) = self.table.get_mut(id) else { return };
         let mut challenges = core::mem::take(&mut entry.challenges);
         let better = entry.best.as_ref().is_none_or(|best| rank(status) < best.rank);
         if better {
             let bytes = response.map_or_else(Vec::new, |response| self.pool.copy(response.bytes()));
-            if let Some(mut old) = entry.best.replace(Best { status, rank: rank(status), bytes }) {
+            if let Some(mut old) =
+                entry.best.replace(Best { status, rank: rank(status), branch: index, bytes })
+            {
                 if is_challenge(old.status) {
                     let mut index = core::mem::take(&mut self.spare);
                     if let Ok(old) = Message::parse(&old.bytes, &mut index) {
@@ -223,7 +226,7 @@ impl<S> Core<S> {
         self.wheel.cancel(&mut branch.expire);
         self.pool.drop(&mut branch.sent);
         if open {
-            self.collect(id, status, None);
+            self.collect(id, index, status, None);
         }
     }
 
@@ -265,6 +268,11 @@ impl<S> Core<S> {
             edits.append_header(message, &entry.challenges);
         }
         edits.pop_via(message);
+        if edits.is_overflowed() {
+            // A final response that is missing is made up for by the caller.
+            self.counters.edits_full += 1;
+            return;
+        }
         let start = out.bytes.len();
         edits.write(message, &mut out.bytes);
         let end = out.bytes.len();
@@ -335,6 +343,7 @@ impl<S> Core<S> {
             }
             (Client::Invite(_), Cancel::No, Which::Expire) if branch.timer_c && branch.status == 0 => {
                 self.counters.timeouts += 1;
+                branch.timed_out = true;
                 self.timer_c(id, index, now, out);
                 return;
             }
@@ -350,11 +359,19 @@ impl<S> Core<S> {
         self.arm_branch(id, index, actions, now);
         if actions.report == Report::Timeout {
             self.counters.timeouts += 1;
+            self.note_timeout(id, index);
             // RFC 3261 §16.7: a timeout is a 408; of a cancelled branch it is the end that the CANCEL asked for.
             let cancelled = self.table.get(id).is_some_and(|entry| entry.cancelled);
             self.fail_branch(id, index, if cancelled { 487 } else { 408 });
         } else {
             self.release_branch(id, index);
+        }
+    }
+
+    fn note_timeout(&mut self, id: EntryId, index: u16) {
+        let entry = self.table.get_mut(id);
+        if let Some(branch) = entry.and_then(|entry| entry.branches.get_mut(usize::from(index))) {
+            branch.timed_out = true;
         }
     }
 

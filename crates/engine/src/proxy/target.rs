@@ -64,17 +64,19 @@ impl<S> Core<S> {
         from: &Path,
         now: Instant,
     ) -> Result<NextHop<'a>, RelayError> {
-        let own_uri = plan.uri(target).unwrap_or(message.request_uri());
         let route = match plan.path(target) {
             Some(path) => NameAddr::parse(first_value(path)).ok(),
             None => first_route(message, plan),
         };
         let uri = match (plan.destination(target), route) {
-            (Some(destination), _) => destination,
-            (None, Some(route)) => route.uri,
-            (None, None) => own_uri,
+            (Some(destination), _) => Uri::parse(destination),
+            (None, Some(route)) => Uri::parse(route.uri),
+            (None, None) => match plan.uri(target) {
+                Some(uri) => Uri::parse(uri),
+                None => message.parsed_request_uri(),
+            },
         };
-        match Uri::parse(uri) {
+        match uri {
             Ok(Uri::Sip(uri)) => self.locate(&uri, from, None, now),
             // RFC 3261 §16.3 item 2.
             Ok(_) => Err(RelayError::UnsupportedScheme),

@@ -36,6 +36,9 @@ const SET_URI: &str = "Replaces the Request-URI. False if it is no URI.";
 const APPEND_BRANCH: &str = "Adds a target beside the Request-URI: URI with preference Q (0 to 1), or without URI the \
     Request-URI as it is now. False if there are as many as there may be.";
 
+const FORCE_RPORT: &str = "Sends the responses to the address and port that the request came from, although its client \
+    did not ask for it by `rport` (RFC 3581). To be called before the request is relayed or answered.";
+
 static FUNCTIONS: &[Function] = &[
     Function::new("forward", &[], Contexts::REQUEST, forward, FORWARD),
     Function::optional("forward", &[HOST, PORT], 1, Contexts::REQUEST, forward_to, FORWARD),
@@ -91,6 +94,15 @@ static FUNCTIONS: &[Function] = &[
     ),
     Function::new("resetdsturi", &[], TARGETS, reset_destination, "Forgets the next hop that was set."),
     Function::new("isdsturiset", &[], REQUESTS, is_destination_set, "Whether a next hop was set."),
+    Function::new("force_rport", &[], TARGETS, force_rport, FORCE_RPORT),
+    Function::new("add_rport", &[], TARGETS, force_rport, FORCE_RPORT),
+    Function::new(
+        "add_local_rport",
+        &[],
+        TARGETS,
+        add_local_rport,
+        "Asks the next hop, by `rport` in our Via, to answer to the port that the request leaves by (RFC 3581).",
+    ),
     Function::new("setflag", &[FLAG], MESSAGES, set_flag, "Sets flag 0 to 31 of the transaction."),
     Function::new("resetflag", &[FLAG], MESSAGES, reset_flag, "Clears flag 0 to 31 of the transaction."),
     Function::new(
@@ -296,6 +308,20 @@ fn reset_destination(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
 
 fn is_destination_set(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
     outcome(run.destination_uri().is_some())
+}
+
+fn force_rport(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    if let Some(cx) = run.request() {
+        cx.force_rport();
+    }
+    Outcome::True
+}
+
+fn add_local_rport(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    if let Some(cx) = run.request() {
+        cx.ask_rport();
+    }
+    Outcome::True
 }
 
 /// The bit of flag 0 to 31.

@@ -4,31 +4,40 @@
 //! that ignoring it changes no message: the checker notes it) or *refused* (ignoring it would change what happens:
 //! the checker says what to do instead). Some are harmless with one value and refused with another.
 
-use crate::table::Setting;
-use route::ValueKind;
+use crate::table::{Setting, Shape};
+use route::{DefaultValue, ValueKind};
 
 macro_rules! settings {
-    ($($class:ident $($name:literal)|+, $kind:ident, $doc:literal;)*) => {
+    ($($class:ident $($name:literal)|+, $kind:tt, $doc:literal;)*) => {
         /// The table, sorted by what the settings are about.
-        pub(crate) static SETTINGS: &[Setting] = &[$($(Setting::$class($name, settings!(% $kind), $doc)),+),*];
+        pub(crate) static SETTINGS: &[Setting] =
+            &[$($(Setting::$class($name, settings!(% $kind), settings!(@ $class $doc))),+),*];
     };
-    (% Bool) => { (ValueKind::Bool, None) };
-    (% Int) => { (ValueKind::Int, None) };
-    (% Str) => { (ValueKind::Str, None) };
-    (% Any) => { (ValueKind::Any, None) };
-    (% Listen) => { (ValueKind::Socket, None) };
-    (% Port) => { (ValueKind::Int, Some((1, 65_535))) };
-    (% Branches) => { (ValueKind::Int, Some((1, 31))) };
-    (% Level) => { (ValueKind::Int, Some((-5, 9))) };
+    // A setting that is honoured where it is off only says so.
+    (@ only_off $doc:literal) => { concat!("It can only be off here: ", $doc) };
+    (@ $class:ident $doc:literal) => { $doc };
+    // With its default and unit.
+    (% ($kind:ident $default:literal $unit:literal)) => {
+        Shape { default: DefaultValue::Int($default), unit: $unit, ..settings!(% $kind) }
+    };
+    (% Bool) => { Shape::of(ValueKind::Bool) };
+    (% Int) => { Shape::of(ValueKind::Int) };
+    (% Str) => { Shape::of(ValueKind::Str) };
+    (% Server) => { Shape { default: DefaultValue::Str("Server: strowger"), ..Shape::of(ValueKind::Str) } };
+    (% Any) => { Shape::of(ValueKind::Any) };
+    (% Listen) => { Shape::of(ValueKind::Socket) };
+    (% Port) => { Shape { range: Some((1, 65_535)), ..Shape::of(ValueKind::Int) } };
+    (% Branches) => { Shape { range: Some((1, 31)), ..Shape::of(ValueKind::Int) } };
+    (% Level) => { Shape { range: Some((-5, 9)), ..Shape::of(ValueKind::Int) } };
 }
 
 settings! {
     // --- where to listen and what this server is called --------------------------------------------------------
     honoured "listen", Listen, "An address to listen on: udp:ADDRESS:PORT, ADDRESS or an interface's name; may be repeated. `advertise HOST:PORT` after it is what other elements are told instead.";
-    honoured "port", Port, "The port of the `listen` addresses that name none. 1 to 65,535, default 5060.";
+    honoured "port", (Port 5060 ""), "The port of the `listen` addresses that name none.";
     honoured "alias" | "domain", Listen, "A name of this server, HOST, HOST:PORT or PROTOCOL:HOST:PORT: a URI with it is `myself`; may be repeated.";
     honoured "advertised_address", Any, "The host that Via and Record-Route carry instead of the listening address, where `listen` has no `advertise`.";
-    honoured "advertised_port", Port, "The port that Via and Record-Route carry instead of the listening port. 1 to 65,535.";
+    honoured "advertised_port", Port, "The port that Via and Record-Route carry instead of the listening port.";
     harmless "auto_aliases", Bool, "names are never looked up in the reverse DNS; every name of this server is an `alias`.";
     harmless "auto_bind_ipv6", Bool, "IPv6 addresses are listened on when a `listen` names them.";
     only_off "bind_ipv6_link_local", Int, "link-local addresses cannot be listened on; name a global or unique local one.";
@@ -43,19 +52,19 @@ settings! {
 
     // --- SIP ------------------------------------------------------------------------------------------------------
     harmless "check_via", Bool, "a response whose topmost Via is not ours is always dropped (RFC 3261 section 16.7).";
-    honoured "server_signature", Bool, "Whether responses made here carry a Server header. Default yes.";
-    honoured "server_header", Str, "The Server header line of responses made here, `Server: NAME` in full.";
+    honoured "server_signature", (Bool 1 ""), "Whether responses made here carry a Server header.";
+    honoured "server_header", Server, "The Server header line of responses made here, `Server: NAME` in full.";
     harmless "user_agent_header", Str, "no request is originated here, so none needs a User-Agent.";
     only_off "sip_warning", Int, "responses carry no Warning header with internals of the server.";
-    honoured "max_branches", Branches, "Targets that one request may have. 1 to 31, default 31.";
-    only_off "phone2tel", Int, "a URI with user=phone is not turned into a tel: URI by itself; `tel2sip` and the variables do it where you say.";
+    honoured "max_branches", (Branches 31 "targets"), "Targets that one request may have.";
+    only_off "phone2tel", Int, "a URI with user=phone is not turned into a tel: URI by itself; assign to $ru where it shall be.";
     only_off "reply_to_via", Bool, "responses go where the request came from (RFC 3581) or where RFC 3261 section 18.2.2 says.";
-    only_off "force_rport", Bool, "call force_rport() in the route: then it is seen where it happens.";
-    only_off "local_rport", Bool, "our own Via asks for no `rport` by a setting; use add_local_rport().";
+    honoured "force_rport", (Bool 0 ""), "Whether responses go to the port that the request came from even where its client did not ask for that (RFC 3581), as `force_rport()` does for one request.";
+    honoured "local_rport", (Bool 0 ""), "Whether our own Via asks for `rport` (RFC 3581), as `add_local_rport()` does for one request.";
     only_off "udp_mtu", Int, "requests are never moved from UDP to another transport because of their size yet.";
     harmless "udp_mtu_try_proto", Any, "requests are never moved to another transport because of their size yet.";
     only_off "onsend_route_reply", Bool, "there is no onsend_route.";
-    harmless "uri_host_extra_chars", Str, "host names are not limited to letters that DNS allows where they are only copied.";
+    only_off "uri_host_extra_chars", Str, "host names are letters, digits, `-`, `.` and `_`.";
     harmless "http_reply_hack" | "http_reply_parse", Bool, "HTTP is not spoken on SIP's ports.";
     refused "xavp_via_params", Str, "the Via's parameters come from no variable.";
     refused "xavp_via_fields", Str, "the Via's fields come from no variable.";
@@ -65,11 +74,11 @@ settings! {
     harmless "max_recursive_level", Int, "routes may call routes to a depth of 100.";
     harmless "received_route_mode", Int, "there is no event route for received bytes.";
     harmless "msg_time", Int, "$TS is the time at which a message arrived.";
-    harmless "latency_cfg_log", Int, "the time that messages take is in the metrics.";
-    harmless "latency_log", Int, "the time that messages take is in the metrics.";
+    harmless "latency_cfg_log", Int, "the time that messages take is not measured.";
+    harmless "latency_log", Int, "the time that messages take is not measured.";
     harmless "latency_limit_db", Int, "no message waits for a database.";
-    harmless "latency_limit_action", Int, "the time that messages take is in the metrics.";
-    harmless "latency_limit_cfg", Int, "the time that messages take is in the metrics.";
+    harmless "latency_limit_action", Int, "the time that messages take is not measured.";
+    harmless "latency_limit_cfg", Int, "the time that messages take is not measured.";
     harmless "pv_buffer_size", Int, "strings of variables grow as needed, up to a limit per message.";
     harmless "pv_buffer_slots", Int, "strings of variables grow as needed, up to a limit per message.";
     harmless "pv_cache_limit", Int, "variables are resolved when the file is loaded.";
@@ -111,7 +120,7 @@ settings! {
     harmless "real_time", Int, "priorities are the system's (systemd: CPUSchedulingPolicy=).";
     harmless "rt_prio" | "rt_policy" | "rt_timer1_prio" | "rt_fast_timer_prio" | "rt_ftimer_prio" | "rt_timer1_policy" | "rt_ftimer_policy" | "rt_timer2_prio" | "rt_stimer_prio" | "rt_timer2_policy" | "rt_stimer_policy", Int, "priorities are the system's (systemd: CPUSchedulingPolicy=).";
     harmless "wtimer", Int, "timers have no process of their own.";
-    harmless "statistics", Str, "counters are always on.";
+    harmless "statistics", Str, "counters are always on; SIGUSR1 writes them to the log.";
     harmless "stats_name_separator", Str, "counters are named as they are.";
     harmless "description" | "descr" | "desc", Str, "a note to the reader of the file.";
     harmless "verbose_startup", Bool, "the start says what is listened on.";
@@ -122,7 +131,7 @@ settings! {
     harmless "fifo" | "fifo_mode" | "fifo_dir" | "unixsock" , Any, "there is no command interface on a FIFO yet.";
 
     // --- logs -----------------------------------------------------------------------------------------------------------
-    honoured "debug", Level, "How much is logged: 3 and more is debug, 2 info, 1 notice, 0 warnings, -1 errors. -5 to 9.";
+    honoured "debug", (Level 1 ""), "How much is logged: 3 and more is debug, 2 info, 1 notice, 0 warnings, -1 errors.";
     honoured "log_stderror" | "log_stderr", Bool, "Whether the log goes to the standard error stream, where it goes anyway.";
     harmless "log_facility", Str, "the log goes to the standard error stream; journald tells programs apart.";
     harmless "log_name", Str, "the log goes to the standard error stream; journald tells programs apart.";
@@ -144,7 +153,7 @@ settings! {
     harmless "dns_slow_query_ms", Int, "no message waits while another's name is being resolved.";
     harmless "dns_use_search_list" | "dns_search_full_match", Bool, "names in URIs are complete.";
     harmless "dns_naptr_ignore_rfc", Bool, "NAPTR is not asked yet; A and AAAA are.";
-    harmless "dns_cache_init" | "use_dns_cache" | "use_dns_failover" | "dns_cache_flags" | "dns_cache_negative_ttl" | "dns_cache_min_ttl" | "dns_cache_max_ttl" | "dns_cache_mem" | "dns_cache_gc_interval" | "dns_cache_del_nonexp" | "dns_cache_delete_nonexpired" | "dns_cache_rec_pref", Any, "answers are kept as long as their time to live says.";
+    harmless "dns_cache_init" | "use_dns_cache" | "use_dns_failover" | "dns_cache_flags" | "dns_cache_negative_ttl" | "dns_cache_min_ttl" | "dns_cache_max_ttl" | "dns_cache_mem" | "dns_cache_gc_interval" | "dns_cache_del_nonexp" | "dns_cache_delete_nonexpired" | "dns_cache_rec_pref", Any, "answers of the resolver are kept for 30 seconds.";
     harmless "dst_blacklist_init" | "use_dst_blacklist" | "dst_blacklist_mem" | "dst_blacklist_expire" | "dst_blacklist_ttl" | "dst_blacklist_gc_interval" | "dst_blacklist_udp_imask" | "dst_blacklist_tcp_imask" | "dst_blacklist_tls_imask" | "dst_blacklist_sctp_imask" | "dst_blocklist_init" | "use_dst_blocklist" | "dst_blocklist_mem" | "dst_blocklist_expire" | "dst_blocklist_ttl" | "dst_blocklist_gc_interval" | "dst_blocklist_udp_imask" | "dst_blocklist_tcp_imask" | "dst_blocklist_tls_imask" | "dst_blocklist_sctp_imask", Any, "no list of unreachable destinations is kept.";
 
     // --- TCP, TLS, SCTP, STUN: not there yet, and a `listen` that needs them is an error ---------------------------------

@@ -2,6 +2,7 @@
 
 use super::uri::{Text, push_address_uri, push_host};
 use crate::run::{Context, Run};
+use crate::text::{is_line, put_unfolded};
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
@@ -34,7 +35,7 @@ pub(super) fn rr(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
 
 pub(super) fn ci(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
     if let Ok(call_id) = run.message().call_id() {
-        out.str(call_id);
+        put_unfolded(out, call_id);
     }
 }
 
@@ -68,20 +69,20 @@ pub(super) fn ua(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
 
 pub(super) fn remote_party(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
     if let Some(header) = run.message().headers_named(b"Remote-Party-ID").next() {
-        out.str(header.value);
+        put_unfolded(out, header.value);
     }
 }
 
 /// The value of the first header of a name.
 fn first(run: &Run<'_, '_>, name: HeaderName, out: &mut Sink<'_>) {
     if let Some(header) = run.message().header(name) {
-        out.str(header.value);
+        put_unfolded(out, header.value);
     }
 }
 
 pub(super) fn rb(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
     if !run.message().body().is_empty() {
-        out.str(run.message().body());
+        whole(run, run.message().body(), out);
     }
 }
 
@@ -90,7 +91,13 @@ pub(super) fn bs(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
 }
 
 pub(super) fn mb(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
-    out.str(run.message().bytes());
+    whole(run, run.message().bytes(), out);
+}
+
+/// A piece of a message with its line ends, which are the peer's: see [`crate::text`].
+fn whole(run: &mut Run<'_, '_>, bytes: &[u8], out: &mut Sink<'_>) {
+    run.prepared.lines_read |= !is_line(bytes);
+    out.str(bytes);
 }
 
 pub(super) fn ml(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
@@ -114,7 +121,7 @@ pub(super) fn hdr(run: &mut Run<'_, '_>, at: &At<'_>, out: &mut Sink<'_>) {
     let headers = || message.headers_named(at.inner.bytes());
     let one = |header: Option<Header<'_>>, out: &mut Sink<'_>| {
         if let Some(header) = header {
-            out.str(header.value);
+            put_unfolded(out, header.value);
         }
     };
     match at.index {
@@ -130,7 +137,7 @@ pub(super) fn hdr(run: &mut Run<'_, '_>, at: &At<'_>, out: &mut Sink<'_>) {
                 if place > 0 {
                     out.push(b",");
                 }
-                out.push(header.value);
+                put_unfolded(out, header.value);
             }
         }
     }
@@ -146,14 +153,14 @@ pub(super) fn msg(run: &mut Run<'_, '_>, at: &At<'_>, out: &mut Sink<'_>) {
     let bytes = message.bytes();
     match at.inner.bytes() {
         b"len" => length(bytes, out),
-        b"buf" => out.str(bytes),
-        b"body" => out.str(message.body()),
+        b"buf" => whole(run, bytes, out),
+        b"body" => whole(run, message.body(), out),
         b"body_size" => length(message.body(), out),
         part => {
             let line_end = bytes.windows(2).position(|pair| pair == b"\r\n").map_or(bytes.len(), |at| at + 2);
             let end = message.headers_end().max(line_end);
             let range = if part == b"fline" { 0..line_end } else { line_end..end };
-            out.str(bytes.get(range).unwrap_or(&[]));
+            whole(run, bytes.get(range).unwrap_or(&[]), out);
         }
     }
 }

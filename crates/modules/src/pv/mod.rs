@@ -147,10 +147,15 @@ static VARIABLES: &[Variable] = &[
 ];
 
 fn avp(run: &mut Run<'_, '_>, at: &Subscript<'_>, out: &mut Sink<'_>) {
+    // What was kept may be a piece of an earlier message: see `crate::text`.
+    let kept = run.state().avps_hold_lines;
+    run.prepared.lines_read |= kept;
     run.state().avps.read(at.inner.bytes(), at.index, out);
 }
 
 fn set_avp(run: &mut Run<'_, '_>, at: &Subscript<'_>, value: ValueRef<'_>) {
+    let lines = value.as_str().is_some_and(|text| !crate::text::is_line(text));
+    run.state().avps_hold_lines |= lines;
     if run.state().avps.write(at.inner.bytes(), at.index, value).is_err() {
         run.fail("$avp: 256 values and 65,536 bytes are kept with one transaction; this one is lost");
     }

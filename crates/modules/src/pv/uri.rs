@@ -1,6 +1,7 @@
 //! Variables of URIs: the Request-URI, the next hop, From and To.
 
 use crate::run::{Change, Context, Run};
+use crate::text::put_unfolded;
 use crate::uri_parts::{UriParts, push_number};
 use route::{Sink, Subscript, ValueRef};
 use sip::{HeaderError, NameAddr};
@@ -20,10 +21,10 @@ fn piece(uri: &[u8], piece: Piece, out: &mut Sink<'_>) {
     match piece {
         Piece::User => {
             if let Some(user) = parts.user {
-                out.str(user);
+                put_unfolded(out, user);
             }
         }
-        Piece::Host => out.str(parts.host),
+        Piece::Host => put_unfolded(out, parts.host),
         Piece::Port => out.int(i64::from(parts.port_or_default())),
         Piece::Transport => match parts.param(b"transport") {
             Some(transport) => upper(transport, out),
@@ -185,7 +186,7 @@ pub(super) fn set_du(run: &mut Run<'_, '_>, _: &Subscript<'_>, value: ValueRef<'
 macro_rules! name_addr {
     ($header:ident: $uri:ident $user:ident $host:ident $tag:ident $display:ident) => {
         pub(super) fn $uri(run: &mut Run<'_, '_>, _: &Subscript<'_>, out: &mut Sink<'_>) {
-            with(run.message().$header(), |value| out.str(value.uri));
+            with(run.message().$header(), |value| put_unfolded(out, value.uri));
         }
 
         pub(super) fn $user(run: &mut Run<'_, '_>, _: &Subscript<'_>, out: &mut Sink<'_>) {
@@ -199,7 +200,7 @@ macro_rules! name_addr {
         pub(super) fn $tag(run: &mut Run<'_, '_>, _: &Subscript<'_>, out: &mut Sink<'_>) {
             with(run.message().$header(), |value| {
                 if let Some(tag) = value.tag() {
-                    out.str(tag);
+                    put_unfolded(out, tag);
                 }
             });
         }
@@ -207,7 +208,7 @@ macro_rules! name_addr {
         pub(super) fn $display(run: &mut Run<'_, '_>, _: &Subscript<'_>, out: &mut Sink<'_>) {
             with(run.message().$header(), |value| {
                 if let Some(display) = value.display {
-                    out.str(display);
+                    put_unfolded(out, display);
                 }
             });
         }

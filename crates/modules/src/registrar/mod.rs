@@ -51,10 +51,10 @@ static PARAMETERS: &[ParameterDecl] = &[
     int_parameter("default_q", (0, 1_000), 0, "thousandths", "The preference of a contact that has none."),
     int_parameter(
         "max_contacts",
-        (0, 100),
+        (0, 32),
         0,
         "contacts",
-        "Contacts of one address-of-record; 0, 100. More are answered 503.",
+        "Contacts of one address-of-record; 0, 32. More are answered 503.",
     ),
     int_parameter(
         "append_branches",

@@ -4,6 +4,7 @@ use super::{answers_path, method_bit, with_key};
 use crate::run::Run;
 use crate::settings::{PathMode, RegistrarSettings};
 use crate::sl::{Mode, push_q, reply_with};
+use crate::text::push_unfolded;
 use crate::uri_parts::push_number;
 use alloc::vec::Vec;
 use location::{AtLimit, Binding, CONTACTS_PER_REQUEST_MAX, Policy, Refusal, Register, Registered, Update};
@@ -80,6 +81,11 @@ fn register(
     received.clear();
     if let Some(name) = &run.settings.registrar.received_avp {
         received.extend_from_slice(run.state().avps.get(name, 0).as_str().unwrap_or(&[]));
+        // It will be a next hop, and stands in quotes in the 200.
+        if !received.is_empty() && !matches!(Uri::parse(&received), Ok(Uri::Sip(_))) {
+            received.clear();
+            run.fail("save: what received_avp holds is no SIP URI; it is not kept");
+        }
     }
     let common = common(run, message, &path, &received);
     let done =
@@ -122,9 +128,7 @@ fn push_path(message: &Message<'_>, out: &mut Vec<u8>) {
         if !out.is_empty() {
             out.extend_from_slice(b", ");
         }
-        // A folded line becomes one line: white space stands for white space.
-        let bytes = header.value.iter();
-        out.extend(bytes.map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }));
+        push_unfolded(header.value, out);
     }
 }
 

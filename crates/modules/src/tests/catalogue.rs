@@ -48,9 +48,15 @@ fn everything_says_what_it_is_in_a_sentence() {
 fn what_is_absent_is_not_declared() {
     let catalogue = catalogue();
     let functions: BTreeSet<_> = catalogue.functions().map(|(_, decl)| decl.name).collect();
-    for (name, _) in [crate::tm::ABSENT, crate::rr::ABSENT, crate::registrar::ABSENT, crate::textops::ABSENT]
-        .into_iter()
-        .flatten()
+    for (name, _) in [
+        crate::sl::ABSENT,
+        crate::tm::ABSENT,
+        crate::rr::ABSENT,
+        crate::registrar::ABSENT,
+        crate::textops::ABSENT,
+    ]
+    .into_iter()
+    .flatten()
     {
         assert!(!functions.contains(name), "{name}");
     }

@@ -2,7 +2,9 @@
 
 mod catalogue;
 mod functions;
+mod lines;
 mod registrar;
+mod relaying;
 mod routing;
 mod settings;
 mod suspension;

@@ -118,9 +118,9 @@ fn parameters_that_contradict_each_other_are_errors() {
 
 #[test]
 fn absent_functions_and_modules_say_what_to_do() {
-    let text = "loadmodule \"tm.so\"\nrequest_route { t_set_fr(1000); }";
+    let text = "loadmodule \"tm.so\"\nrequest_route { t_set_retr(500, 4000); }";
     let rejected = check(text, &crate::catalogue()).expect_err("an error").render(Colour::Never);
-    assert!(rejected.contains("fr_timer"), "{rejected}");
+    assert!(rejected.contains("retr_timer1"), "{rejected}");
     let text = "loadmodule \"auth.so\"\nrequest_route { exit; }";
     assert!(check(text, &crate::catalogue()).is_err());
     let text = "loadmodule \"kex.so\"\nloadmodule \"ctl.so\"\nrequest_route { exit; }";

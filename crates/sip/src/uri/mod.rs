@@ -4,10 +4,12 @@ mod compare;
 mod sip;
 mod tel;
 
+use sip::SipParts;
 pub use sip::SipUri;
 pub use tel::TelUri;
 
 use crate::host::{self, Host};
+use crate::params::Params;
 use crate::token;
 use alloc::vec::Vec;
 use core::fmt;
@@ -69,24 +71,7 @@ impl<'a> Uri<'a> {
     /// # Errors
     /// What is wrong with a sip, sips or tel URI; other schemes only need to be one.
     pub fn parse(text: &'a [u8]) -> Result<Uri<'a>, UriError> {
-        if let [b's' | b'S', b'i' | b'I', b'p' | b'P', b':', rest @ ..] = text {
-            return SipUri::parse(rest, false).map(Uri::Sip);
-        }
-        let colon = text.iter().position(|&b| b == b':').ok_or(UriError::Scheme)?;
-        let (scheme, rest) = (token::slice(text, 0, colon), token::slice(text, colon + 1, text.len()));
-        if !crate::name_addr::has_scheme(text) {
-            return Err(UriError::Scheme);
-        }
-        if scheme.eq_ignore_ascii_case(b"sips") {
-            return SipUri::parse(rest, true).map(Uri::Sip);
-        }
-        if scheme.eq_ignore_ascii_case(b"tel") {
-            return TelUri::parse(rest).map(Uri::Tel);
-        }
-        if !token::is_uri_text(rest) {
-            return Err(UriError::Character);
-        }
-        Ok(Uri::Other { scheme, rest })
+        Ok(UriParts::read(text)?.view(text))
     }
 
     /// The sip or sips URI, if it is one.
@@ -109,6 +94,67 @@ impl<'a> Uri<'a> {
                 s.eq_ignore_ascii_case(t) && r == u
             }
             _ => false,
+        }
+    }
+}
+
+/// A URI with positions instead of references; they count from the first byte of the URI.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum UriParts {
+    Sip(SipParts),
+    /// The number ends here, and the parameters begin.
+    Tel(u32),
+    /// Where the colon is.
+    Other(u32),
+}
+
+/// Bytes of `tel:`.
+const TEL: usize = 4;
+
+impl UriParts {
+    /// Reads a text that is one whole URI.
+    #[inline]
+    pub(crate) fn read(text: &[u8]) -> Result<UriParts, UriError> {
+        if let [b's' | b'S', b'i' | b'I', b'p' | b'P', b':', ..] = text {
+            return SipParts::read(text, 4).map(UriParts::Sip);
+        }
+        UriParts::read_other(text)
+    }
+
+    fn read_other(text: &[u8]) -> Result<UriParts, UriError> {
+        let colon = text.iter().position(|&b| b == b':').ok_or(UriError::Scheme)?;
+        let (scheme, rest) = (token::slice(text, 0, colon), token::slice(text, colon + 1, text.len()));
+        if !crate::name_addr::has_scheme(text) {
+            return Err(UriError::Scheme);
+        }
+        if scheme.eq_ignore_ascii_case(b"sips") {
+            return SipParts::read(text, 5).map(UriParts::Sip);
+        }
+        if scheme.eq_ignore_ascii_case(b"tel") {
+            let number = TelUri::parse(rest)?.number;
+            return Ok(UriParts::Tel((TEL + number.len()) as u32));
+        }
+        if !token::is_uri_text(rest) {
+            return Err(UriError::Character);
+        }
+        Ok(UriParts::Other(colon as u32))
+    }
+
+    /// Views the text that was read.
+    #[inline]
+    pub(crate) fn view<'a>(&self, text: &'a [u8]) -> Uri<'a> {
+        match self {
+            UriParts::Sip(parts) => Uri::Sip(parts.view(text)),
+            UriParts::Tel(end) => {
+                let end = *end as usize;
+                let number = token::slice(text, TEL, end);
+                Uri::Tel(TelUri { number, params: Params::new(token::slice(text, end, text.len())) })
+            }
+            UriParts::Other(colon) => {
+                let colon = *colon as usize;
+                let scheme = token::slice(text, 0, colon);
+                Uri::Other { scheme, rest: token::slice(text, colon + 1, text.len()) }
+            }
         }
     }
 }

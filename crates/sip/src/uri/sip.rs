@@ -2,8 +2,9 @@
 
 use super::{Unescaped, UriError, compare};
 use crate::Transport;
-use crate::host::{self, Host};
+use crate::host::{self, Host, HostParts};
 use crate::params::{Params, Seen};
+use crate::span::Span;
 use crate::token::{self, slice};
 use smallvec::SmallVec;
 
@@ -27,48 +28,6 @@ pub struct SipUri<'a> {
 }
 
 impl<'a> SipUri<'a> {
-    /// Views what follows `sip:` or `sips:`.
-    #[inline]
-    pub(super) fn parse(rest: &'a [u8], secure: bool) -> Result<SipUri<'a>, UriError> {
-        let Marks { sign, question } = Marks::find(rest)?;
-        let mut user = None;
-        let mut password = None;
-        let mut at = 0;
-        if let Some(sign) = sign {
-            let info = slice(rest, 0, sign);
-            let colon = info.iter().position(|&b| b == b':').unwrap_or(info.len());
-            user = Some(slice(info, 0, colon)).filter(|u| !u.is_empty());
-            password = info.get(colon + 1..);
-            at = sign + 1;
-            // A second colon would let two parsers see two passwords.
-            if user.is_none() || password.is_some_and(|p| p.contains(&b':')) {
-                return Err(UriError::User);
-            }
-        }
-        let (parts, mut at) = host::read(rest, at).ok_or(UriError::Host)?;
-        let host = parts.view(rest);
-        let mut port = None;
-        if rest.get(at) == Some(&b':') {
-            let digits = at + 1;
-            at = digits;
-            while matches!(rest.get(at), Some(b'0'..=b'9')) {
-                at += 1;
-            }
-            port = Some(token::port(slice(rest, digits, at)).ok_or(UriError::Port)?);
-        }
-        let (params, headers) = match rest.get(at) {
-            None => (Params::default(), None),
-            Some(b';' | b'?') => {
-                let end = question.unwrap_or(rest.len());
-                (scan_params(slice(rest, at, end))?, question.and_then(|at| rest.get(at + 1..)))
-            }
-            Some(b':') => return Err(UriError::Port),
-            Some(_) if port.is_some() => return Err(UriError::Port),
-            Some(_) => return Err(UriError::Host),
-        };
-        Ok(SipUri { secure, user, password, host, port, params, headers })
-    }
-
     /// The parameter `name`, whatever its case, in the message or here, and escaped or not (RFC 3261 §19.1.4):
     /// `None` if absent, `Some(None)` if it has no value. The value is as written.
     pub fn param(&self, name: &[u8]) -> Option<Option<&'a [u8]>> {
@@ -126,31 +85,108 @@ impl<'a> SipUri<'a> {
     }
 }
 
+/// A sip or sips URI with positions instead of references.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SipParts {
+    secure: bool,
+    /// Empty if there is none.
+    user: Span,
+    password: Option<Span>,
+    host: HostParts,
+    port: Option<u16>,
+    params: Span,
+    headers: Option<Span>,
+}
+
+impl SipParts {
+    /// Reads what stands behind `sip:` (4 bytes) or `sips:` (5 bytes), which end at `start`.
+    #[inline]
+    pub(super) fn read(text: &[u8], start: usize) -> Result<SipParts, UriError> {
+        let marks = Marks::find(text, start)?;
+        let mut user = Span::default();
+        let mut password = None;
+        let mut at = start;
+        if let Some(sign) = marks.sign {
+            let info = slice(text, start, sign);
+            let colon = info.iter().position(|&b| b == b':').unwrap_or(info.len());
+            user = Span::new(start, start + colon);
+            at = sign + 1;
+            if colon < info.len() {
+                password = Some(Span::new(start + colon + 1, sign));
+            }
+            // A second colon would let two parsers see two passwords.
+            if colon == 0 || password.is_some_and(|p| p.of(text).contains(&b':')) {
+                return Err(UriError::User);
+            }
+        }
+        let (host, mut at) = host::read(text, at).ok_or(UriError::Host)?;
+        let mut port = None;
+        if text.get(at) == Some(&b':') {
+            let digits = at + 1;
+            at = digits;
+            while matches!(text.get(at), Some(b'0'..=b'9')) {
+                at += 1;
+            }
+            port = Some(token::port(slice(text, digits, at)).ok_or(UriError::Port)?);
+        }
+        let (params, headers) = match text.get(at) {
+            None => (Span::new(at, at), None),
+            Some(b';' | b'?') => {
+                let end = marks.question.unwrap_or(text.len());
+                scan_params(slice(text, at, end), marks.escaped)?;
+                (Span::new(at, end), marks.question.map(|at| Span::new(at + 1, text.len())))
+            }
+            Some(b':') => return Err(UriError::Port),
+            Some(_) if port.is_some() => return Err(UriError::Port),
+            Some(_) => return Err(UriError::Host),
+        };
+        Ok(SipParts { secure: start == 5, user, password, host, port, params, headers })
+    }
+
+    // What the caller does not look at is not made.
+    #[inline(always)]
+    pub(super) fn view<'a>(&self, text: &'a [u8]) -> SipUri<'a> {
+        SipUri {
+            secure: self.secure,
+            user: (self.user.start < self.user.end).then(|| self.user.of(text)),
+            password: self.password.map(|span| span.of(text)),
+            host: self.host.view(text),
+            port: self.port,
+            params: Params::new(self.params.of(text)),
+            headers: self.headers.map(|span| span.of(text)),
+        }
+    }
+}
+
 /// Where the delimiters of a sip URI are.
 struct Marks {
     /// The `@` behind the user.
     sign: Option<usize>,
     /// The `?` before the headers.
     question: Option<usize>,
+    /// Whether there is a `%`.
+    escaped: bool,
 }
 
 impl Marks {
     /// One pass over what follows the scheme; checks its characters and escapes.
     #[inline]
-    fn find(rest: &[u8]) -> Result<Marks, UriError> {
-        let mut marks = Marks { sign: None, question: None };
-        let mut at = 0;
+    fn find(text: &[u8], start: usize) -> Result<Marks, UriError> {
+        let mut marks = Marks { sign: None, question: None, escaped: false };
+        let mut at = start;
         loop {
-            at = token::skip_plain_uri(rest, at);
-            match rest.get(at) {
+            at = token::skip_plain_uri(text, at);
+            match text.get(at) {
                 None => return Ok(marks),
                 // A second `@` would let two parsers see two hosts.
                 Some(b'@') if marks.sign.is_some() => return Err(UriError::User),
                 // Question marks before it belong to the user.
-                Some(b'@') => marks = Marks { sign: Some(at), question: None },
+                Some(b'@') => marks = Marks { sign: Some(at), question: None, ..marks },
                 Some(b'?') => marks.question = marks.question.or(Some(at)),
-                Some(b'%') => match rest.get(at + 1..at + 3) {
-                    Some(&[high, low]) if token::hex(high).is_some() && token::hex(low).is_some() => {}
+                Some(b'%') => match text.get(at + 1..at + 3) {
+                    Some(&[high, low]) if token::hex(high).is_some() && token::hex(low).is_some() => {
+                        marks.escaped = true;
+                    }
                     _ => return Err(UriError::Character),
                 },
                 Some(_) => return Err(UriError::Character),
@@ -168,8 +204,9 @@ fn pairs(headers: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Checks `;name[=value]` parameters: none empty, no name twice (RFC 3261 §19.1.1), not too many.
-pub(super) fn scan_params(text: &[u8]) -> Result<Params<'_>, UriError> {
+/// Checks `;name[=value]` parameters: none empty, no name twice (RFC 3261 §19.1.1), not too many. `escapes` false says
+/// that there is no `%` in them.
+pub(super) fn scan_params(text: &[u8], escapes: bool) -> Result<Params<'_>, UriError> {
     let mut seen = Seen::default();
     let mut escaped = false;
     let mut at = 0;
@@ -182,7 +219,7 @@ pub(super) fn scan_params(text: &[u8]) -> Result<Params<'_>, UriError> {
         if end == name || !seen.is_new(text, 0, slice(text, name, end)) {
             return Err(UriError::Params);
         }
-        escaped |= slice(text, name, end).contains(&b'%');
+        escaped |= escapes && slice(text, name, end).contains(&b'%');
         at = end;
         if text.get(at) == Some(&b'=') {
             at = token::skip_param_value(text, end + 1);

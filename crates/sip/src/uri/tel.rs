@@ -33,7 +33,7 @@ impl<'a> TelUri<'a> {
         }
         let semicolon = memchr::memchr(b';', rest).unwrap_or(rest.len());
         let number = slice(rest, 0, semicolon);
-        let uri = TelUri { number, params: scan_params(slice(rest, semicolon, rest.len()))? };
+        let uri = TelUri { number, params: scan_params(slice(rest, semicolon, rest.len()), true)? };
         let valid = match number {
             [b'+', global @ ..] => {
                 global.iter().all(|&b| b.is_ascii_digit() || is_separator(b))

@@ -53,7 +53,7 @@ pub fn calls(text: &str, calls: usize, every: Duration) -> (Tape, usize) {
     let mut recorder = Recorder::new(Configuration::new(text).endpoint());
     (0..USERS).for_each(|user| recorder.register(user, 0));
     for number in 0..calls {
-        recorder.call(&Call { id: format!("call{number}@bench"), user: number % USERS });
+        recorder.call(&Call { id: format!("call{number:06}@bench"), user: number % USERS });
         recorder.wait(every);
     }
     (recorder.finish(), USERS)
@@ -101,7 +101,7 @@ pub enum Again {
 pub fn ready_for_again(again: Again, measured: usize) -> Play<Script> {
     let mut recorder = Recorder::new(Configuration::new(DEFAULT).endpoint());
     (0..USERS).for_each(|user| recorder.register(user, 0));
-    let call = |user: usize| Call { id: format!("call{user}@bench"), user };
+    let call = |user: usize| Call { id: format!("call{user:06}@bench"), user };
     let forwarded: Vec<String> = (0..USERS).map(|user| recorder.invite(&call(user))).collect();
     for number in 0..USERS + measured {
         let user = number % USERS;
@@ -187,8 +187,11 @@ impl Editing {
             return 0;
         }
         // Warm-up, under another name.
-        let written = edit_request(&mut self.edits, &message, &mut self.out);
-        written + (0..times).map(|_| write_request(&mut self.edits, &message, &mut self.out)).sum::<usize>()
+        let written = forward_one_request(&mut self.edits, &message, &mut self.out);
+        written
+            + (0..times)
+                .map(|_| forward_measured_request(&mut self.edits, &message, &mut self.out))
+                .sum::<usize>()
     }
 
     /// Reads the message and forwards it `times` times as a response.
@@ -198,19 +201,22 @@ impl Editing {
             return 0;
         }
         // Warm-up, under another name.
-        let written = edit_response(&mut self.edits, &message, &mut self.out);
-        written + (0..times).map(|_| write_response(&mut self.edits, &message, &mut self.out)).sum::<usize>()
+        let written = forward_one_response(&mut self.edits, &message, &mut self.out);
+        written
+            + (0..times)
+                .map(|_| forward_measured_response(&mut self.edits, &message, &mut self.out))
+                .sum::<usize>()
     }
 }
 
 /// The edits of the engine's copy of a request (RFC 3261 §16.6), and their writing.
 #[inline(never)]
-fn write_request(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> usize {
-    edit_request(edits, message, out)
+fn forward_measured_request(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> usize {
+    forward_one_request(edits, message, out)
 }
 
 #[inline(always)]
-fn edit_request(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> usize {
+fn forward_one_request(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> usize {
     edits.clear();
     out.clear();
     edits.set_request_uri(message, b"sip:user1@127.0.0.1:6090");
@@ -229,12 +235,12 @@ fn edit_request(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> 
 
 /// The edits of a response on its way upstream (RFC 3261 §16.7 item 3), and their writing.
 #[inline(never)]
-fn write_response(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> usize {
-    edit_response(edits, message, out)
+fn forward_measured_response(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> usize {
+    forward_one_response(edits, message, out)
 }
 
 #[inline(always)]
-fn edit_response(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> usize {
+fn forward_one_response(edits: &mut Edits, message: &Message<'_>, out: &mut Vec<u8>) -> usize {
     edits.clear();
     out.clear();
     edits.pop_via(message);

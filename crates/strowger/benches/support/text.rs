@@ -7,11 +7,13 @@ use super::{CALLEE, CALLER, SERVER};
 const SDP: &str = "v=0\r\no=user1 53655765 2353687637 IN IP4 127.0.0.1\r\ns=-\r\nc=IN IP4 127.0.0.1\r\nt=0 0\r\n\
     m=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 
-/// What a softphone sends to begin a call: 1,000 bytes and a few, 14 header fields, a session description.
+/// What a softphone sends to begin a call: a little more than 1,000 bytes, 14 header fields, a session description.
 pub fn invite_of_1_kb() -> String {
     let sdp = "v=0\r\no=alice 3905286432 3905286432 IN IP4 192.0.2.17\r\ns=call\r\nc=IN IP4 192.0.2.17\r\nt=0 0\r\n\
-        m=audio 49170 RTP/AVP 0 8 101\r\na=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\n\
-        a=rtpmap:101 telephone-event/8000\r\na=fmtp:101 0-15\r\na=ptime:20\r\na=sendrecv\r\n";
+        m=audio 49170 RTP/AVP 96 9 0 8 101\r\na=rtpmap:96 opus/48000/2\r\n\
+        a=fmtp:96 useinbandfec=1; maxaveragebitrate=64000\r\na=rtpmap:9 G722/8000\r\n\
+        a=rtpmap:0 PCMU/8000\r\na=rtpmap:8 PCMA/8000\r\na=rtpmap:101 telephone-event/8000\r\n\
+        a=fmtp:101 0-15\r\na=ptime:20\r\na=rtcp:49171\r\na=sendrecv\r\n";
     format!(
         "INVITE sip:bob@biloxi.example.com SIP/2.0\r\n\
          Via: SIP/2.0/UDP 192.0.2.17:5060;rport;branch=z9hG4bKPj4b43c2ff8a2b4d6e9f00\r\n\
