@@ -81,10 +81,8 @@ pub(crate) fn read(bytes: &[u8], at: usize) -> Option<(HostParts, usize)> {
     if name.is_empty() {
         return None;
     }
-    if first.is_ascii_digit() {
-        if name.iter().all(|&b| b.is_ascii_digit() || b == b'.') {
-            return None;
-        }
+    if first.is_ascii_digit() && name.iter().all(|&b| b.is_ascii_digit() || b == b'.') {
+        return None;
     }
     if first == b'.' {
         return None;

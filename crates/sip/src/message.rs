@@ -454,10 +454,10 @@ impl<'a> Value<'a> {
 }
 
 #[inline(always)]
-fn remember<'a, T: Copy>(
-    slot: &'a Slot<T>,
+fn remember<T: Copy>(
+    slot: &Slot<T>,
     parse: impl FnOnce() -> Result<T, HeaderError>,
-) -> Result<&'a T, HeaderError> {
+) -> Result<&T, HeaderError> {
     let known = match slot.get() {
         Some(known) => known,
         None => {

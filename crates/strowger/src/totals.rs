@@ -103,6 +103,7 @@ const FIELDS: &[(&str, Field)] = &[
     ("table_full", |s| s.counters.table_full),
     ("suspended_full", |s| s.counters.suspended_full),
     ("drained", |s| s.counters.drained),
+    ("edits_full", |s| s.counters.edits_full),
     ("loops", |s| s.counters.loops),
     ("too_many_hops", |s| s.counters.too_many_hops),
     ("resolves", |s| s.counters.resolves),
