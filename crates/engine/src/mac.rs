@@ -3,10 +3,6 @@
 //! Both take their keys from [`Config::seed`](crate::Config::seed), so that equal inputs give equal outputs.
 
 use core::hash::Hasher;
-use smallvec::SmallVec;
-
-/// Bytes under a mac that need no heap.
-const MAC_INLINE: usize = 256;
 
 /// What a keyed hash is for; two purposes never give the same value for the same bytes by construction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,14 +36,11 @@ impl Keys {
     pub(crate) fn mac(&self, purpose: Purpose, parts: &[&[u8]]) -> u64 {
         let (first, second) = if purpose as u8 & 1 == 0 { (0, 1) } else { (2, 3) };
         let mut hasher = core::hash::SipHasher::new_with_keys(self.seed[first], self.seed[second]);
-        // Few long writes cost less than many short ones.
-        let mut bytes: SmallVec<[u8; MAC_INLINE]> = SmallVec::new();
-        bytes.push(purpose as u8);
+        hasher.write(&[purpose as u8]);
         for part in parts {
-            bytes.extend_from_slice(part);
-            bytes.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            hasher.write(part);
+            hasher.write(&(part.len() as u64).to_le_bytes());
         }
-        hasher.write(&bytes);
         hasher.finish()
     }
 

@@ -227,6 +227,26 @@ mod tests {
     }
 
     #[test]
+    fn an_address_ends_where_a_host_ends() {
+        let v4 = |text: &[u8]| matches!(read(text, 0), Some((HostParts::V4(_), _)));
+        assert!(v4(b"192.0.2.1") && v4(b"0.0.0.0;x") && v4(b"255.255.255.255:5060"));
+        for text in [&b"192.0.2.1a"[..], b"192.0.2.1-b", b"192.0.2.1.example.com", b"1.2.3.4_"] {
+            assert!(matches!(read(text, 0), Some((HostParts::Name(_), _))), "{}", text.escape_ascii());
+        }
+        for text in [
+            &b"192.0.2"[..],
+            b"192.0.2.",
+            b"192.0.2.1.",
+            b"192..2.1",
+            b"256.0.2.1",
+            b"192.0.02.1",
+            b"00.1.1.1",
+        ] {
+            assert!(read(text, 0).is_none(), "{}", text.escape_ascii());
+        }
+    }
+
+    #[test]
     fn the_extra_colon_of_the_old_grammar_is_understood() {
         assert_eq!(
             Host::parse(b"[2001:db8:::192.0.2.1]"),

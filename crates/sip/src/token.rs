@@ -125,17 +125,12 @@ pub(crate) fn skip_host(bytes: &[u8], at: usize) -> usize {
 fn skip_class(bytes: &[u8], at: usize, class: u8) -> usize {
     let rest = bytes.get(at..).unwrap_or(&[]);
     let mut skipped = 0;
-    // Eight bytes at a time, then four, then the last ones.
-    let (chunks, _) = rest.as_chunks::<8>();
-    for chunk in chunks {
-        if chunk.iter().fold(class, |all, &b| all & entry(b)) == 0 {
+    // Four bytes at a time, then the last ones.
+    let (chunks, _) = rest.as_chunks::<4>();
+    for [a, b, c, d] in chunks {
+        if entry(*a) & entry(*b) & entry(*c) & entry(*d) & class == 0 {
             break;
         }
-        skipped += 8;
-    }
-    if let Some([a, b, c, d, ..]) = rest.get(skipped..)
-        && entry(*a) & entry(*b) & entry(*c) & entry(*d) & class != 0
-    {
         skipped += 4;
     }
     while rest.get(skipped).is_some_and(|&b| is(b, class)) {

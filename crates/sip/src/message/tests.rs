@@ -210,3 +210,48 @@ fn scratch_keeps_nothing_of_the_message_before() {
     assert_eq!(second.content_length(), Ok(None));
     assert_eq!(second.all_headers().count(), 1);
 }
+
+#[test]
+fn the_via_below_stands_on_the_same_line_or_another() {
+    let below = |m: &Message<'_>| m.via_below().and_then(|via| via.branch().map(<[u8]>::to_vec));
+    for (vias, branch) in [
+        (&b"v: SIP/2.0/UDP a;branch=1, SIP/2.0/UDP b;branch=2"[..], Some(&b"2"[..])),
+        (b"v: SIP/2.0/UDP a;branch=1\r\nVia: SIP/2.0/UDP b;branch=2, SIP/2.0/UDP c;branch=3", Some(b"2")),
+        (b"v: SIP/2.0/UDP a;branch=1 (x)\r\nx: y\r\nVia:SIP/2.0/UDP b;branch=2", Some(b"2")),
+        (b"v: SIP/2.0/UDP a;branch=1", None),
+        (b"v: SIP/2.0/UDP a;branch=1\r\nv: SIP/3.0/UDP b;branch=2", None),
+        (b"v: SIP/3.0/UDP a;branch=1\r\nv: SIP/2.0/UDP b;branch=2", None),
+        (b"x: y", None),
+    ] {
+        assert_eq!(value_of(vias, below).as_deref(), branch, "{}", vias.escape_ascii());
+    }
+}
+
+#[test]
+fn the_request_uri_is_parsed_as_its_text_is() {
+    for uri in ["sip:a:b@c:5061;x=%41?h=1", "SIPS:c", "tel:+1-2;ext=3", "http://x/y", "sip:a@@b", "sip:", "x"]
+    {
+        let request = alloc::format!("OPTIONS {uri} SIP/2.0\r\n\r\n");
+        with(request.as_bytes(), |m| {
+            assert_eq!(m.parsed_request_uri(), Uri::parse(uri.as_bytes()), "{uri}");
+            assert_eq!(m.parsed_request_uri(), Uri::parse(uri.as_bytes()), "{uri}, again");
+        });
+    }
+    with(b"SIP/2.0 200 sip:a@b\r\n\r\n", |m| assert!(m.parsed_request_uri().is_err()));
+}
+
+#[test]
+fn a_parameter_that_is_remembered_is_found_in_any_case() {
+    let via = b"v: SIP/2.0/UDP a;RPort;Received=192.0.2.1;mAddr=192.0.2.9;BRANCH=\"q\";receivef=1;rporu";
+    with(&[b"SIP/2.0 200 OK\r\n", &via[..], b"\r\n\r\n"].concat(), |m| {
+        let via = m.via_top().unwrap();
+        assert_eq!(via.rport(), Some(None));
+        assert_eq!(via.received(), Some("192.0.2.1".parse().unwrap()));
+        assert_eq!(via.maddr().and_then(|host| host.ip()), Some("192.0.2.9".parse().unwrap()));
+        assert_eq!(via.branch(), Some(&b"\"q\""[..]));
+    });
+    let tags = |m: &Message<'_>| (m.from_tag().is_some(), m.from().is_err());
+    assert_eq!(value_of(b"f: <sip:a>;TaG=1", tags), (true, false));
+    assert_eq!(value_of(b"f: <sip:a>;tag", tags), (false, true));
+    assert_eq!(value_of(b"f: <sip:a>;tagg=1", tags), (false, false));
+}
