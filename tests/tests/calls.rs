@@ -1,6 +1,6 @@
 //! Calls between SIPp instances: stateful, stateless, refused, redirected, cancelled.
 
-use end_to_end::{Phone, Server, Sipp};
+use end_to_end::{Phone, Server, Sipp, is_strowger};
 
 /// Enough for their messages to overlap.
 const CALLS: u32 = 50;
@@ -77,4 +77,52 @@ fn a_redirect_lists_every_contact_by_preference() {
     assert!(contacts[0].contains("sip:bob@127.0.0.1:5092"), "{moved}");
     assert!(contacts[1].contains("sip:bob@127.0.0.1:5091"), "{moved}");
     alice.expect_nothing();
+}
+
+/// RFC 3261 §16.4: what phones write whose outbound proxy is the server itself.
+#[test]
+fn the_server_may_be_the_outbound_proxy_of_its_phones() {
+    for configuration in ["default", "stateless"] {
+        let server = Server::start(configuration);
+        let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
+        let route = format!("<sip:{};lr>", server.address());
+        let register = bob.register_request().with("Route", &route);
+        bob.send(&register);
+        bob.expect_response(200, &register);
+        let invite = alice.request("INVITE", &bob.address_of_record()).with("Route", &route);
+        alice.send(&invite);
+        let arrived = bob.expect_request("INVITE");
+        assert!(arrived.find("Route").is_none(), "{arrived}");
+        bob.answer(&arrived, 486, "Busy Here");
+        let refused = alice.expect_response(486, &invite);
+        // §17.1.1.3: the ACK has the Route of its INVITE. Kamailio loses it where it has no state.
+        alice.acknowledge(&invite, &refused);
+        if configuration == "stateless" && !is_strowger() {
+            continue;
+        }
+        let ack = bob.expect_request("ACK");
+        assert_eq!(ack.all("Via")[0], arrived.all("Via")[0], "{configuration}");
+        bob.expect_nothing();
+        alice.expect_nothing();
+    }
+}
+
+#[test]
+fn a_route_to_others_is_not_followed() {
+    for configuration in ["default", "stateless"] {
+        let server = Server::start(configuration);
+        let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
+        let stranger = Phone::new(&server, "stranger");
+        bob.register();
+        let own = format!("<sip:{};lr>", server.address());
+        for route in
+            [format!("<sip:{};lr>", stranger.address()), format!("{own}, <sip:{};lr>", stranger.address())]
+        {
+            let request = alice.request("MESSAGE", &bob.address_of_record()).with("Route", &route);
+            alice.send(&request);
+            alice.expect_response(403, &request);
+        }
+        stranger.expect_nothing();
+        bob.expect_nothing();
+    }
 }

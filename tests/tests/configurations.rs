@@ -60,6 +60,7 @@ fn the_registrar_takes_registrations_and_nothing_else() {
     let invite = alice.request("INVITE", &bob.address_of_record());
     alice.send(&invite);
     let refused = alice.expect_response(405, &invite);
+    assert_eq!(refused.header("Allow"), "REGISTER", "§8.2.1");
     alice.acknowledge(&invite, &refused);
     alice.expect_nothing();
     bob.expect_nothing();

@@ -32,12 +32,15 @@ fn a_cancel_is_answered_and_passed_on() {
     bob.expect_nothing();
 }
 
+/// §16.10: whoever does not know the INVITE passes its CANCEL on, without state.
 #[test]
-fn a_cancel_of_nothing_is_refused() {
+fn a_cancel_of_nothing_is_passed_on() {
     let server = Server::start("default");
     let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
     bob.register();
     let cancel = alice.cancel(&alice.request("INVITE", &bob.address_of_record()));
+    let arrived = bob.expect_request("CANCEL");
+    bob.answer(&arrived, 481, "Call/Transaction Does Not Exist");
     alice.expect_response(481, &cancel);
     bob.expect_nothing();
 }

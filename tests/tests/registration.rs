@@ -1,6 +1,6 @@
 //! Registering, updating and removing contacts (RFC 3261 §10.3).
 
-use end_to_end::{Message, Phone, Server, Sipp};
+use end_to_end::{Message, Phone, Server, Sipp, is_strowger};
 
 fn register(phone: &Phone, contact: &str, call_id: &str, cseq: u32) -> Message {
     phone
@@ -99,4 +99,27 @@ fn a_registration_is_not_seen_by_other_users() {
     let server = Server::start("registrar");
     Phone::new(&server, "bob").register();
     assert_eq!(contacts(&Phone::new(&server, "alice")), Vec::<String>::new());
+}
+
+/// RFC 3261 §10.3 steps 1 and 5.
+#[test]
+fn another_domain_is_not_served() {
+    for (configuration, status) in
+        [("default", 403), ("stateless", 403), ("registrar", 404), ("redirect", 404)]
+    {
+        let server = Server::start(configuration);
+        let bob = Phone::new(&server, "bob");
+        let stranger = "<sip:bob@example.org>";
+        let mut foreign = bob.register_request().set("To", stranger);
+        foreign.start = "REGISTER sip:example.org SIP/2.0".into();
+        bob.send(&foreign);
+        bob.expect_response(status, &foreign);
+        if is_strowger() {
+            let misplaced = bob.register_request().set("To", stranger);
+            bob.send(&misplaced);
+            bob.expect_response(404, &misplaced);
+        }
+        assert_eq!(contacts(&bob), [""; 0], "{configuration}");
+        bob.register();
+    }
 }

@@ -372,6 +372,12 @@ impl<'a, S> RequestContext<'a, S> {
         self.plan.set_record_route(params);
     }
 
+    /// Says that the script has removed every Route from the request: the next hop is not taken from them any more. The
+    /// lines themselves are removed by [`RequestContext::edits`].
+    pub fn forget_routes(&mut self) {
+        self.plan.routes_gone = true;
+    }
+
     // --- replies (RFC 3261 §8.2.6) ------------------------------------------------------------------------------------
 
     /// Replies: in the transaction if there is one, else without state. `headers` are full lines with CRLF.

@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     pub(crate) routes_removed: usize,
     /// Whether the last Route value became the Request-URI (the previous hop was a strict router).
     pub(crate) last_route_removed: bool,
-    /// Whether it is known that no Route value is left.
+    /// Whether it is known that no Route value is left: all were taken off, or the script removed the header.
     pub(crate) routes_gone: bool,
     /// Max-Forwards to be written.
     pub(crate) max_forwards: Option<u32>,

@@ -181,6 +181,12 @@ pub(crate) struct Entry<S> {
 }
 
 impl<S> Entry<S> {
+    /// The breadth that branches without final response hold (RFC 5393 §5.3.3).
+    pub(crate) fn pending_breadth(&self) -> u32 {
+        let pending = self.branches.iter().filter(|branch| !branch.is_final());
+        pending.fold(0, |sum, branch| sum.saturating_add(branch.breadth))
+    }
+
     /// Whether every branch has a final response, its own or a made-up one.
     pub(crate) fn all_final(&self) -> bool {
         self.branches.iter().all(Branch::is_final)

@@ -202,6 +202,52 @@ fn too_little_max_breadth_does_not_fork_in_parallel() {
     }
 }
 
+/// RFC 5393 §5.3.3: what a second relay hands on is what pending branches have left.
+#[test]
+fn branches_that_are_pending_hold_their_breadth() {
+    let mut network = Network::new(Script::new(|cx| {
+        cx.set_request_uri(BOB_URI.as_bytes());
+        let _ = cx.relay();
+        let _ = cx.append_target(&rig::script::target(CAROL_URI, 1000));
+        let _ = cx.relay();
+        rig::done()
+    }));
+    network.alice(&Request::invite(1).line("Max-Breadth: 5"));
+    assert_eq!(network.only(BOB, "INVITE").values("Max-Breadth"), ["5"]);
+    network.assert_quiet(CAROL);
+    network.settle();
+}
+
+/// RFC 5393 §5.3.3: an ended branch gives its breadth back.
+#[test]
+fn a_failed_branch_gives_its_breadth_back() {
+    let script = Script::fork(&[(BOB_URI, 1000), (CAROL_URI, 500)]);
+    let mut network = Network::new(script);
+    network.alice(&Request::invite(1).line("Max-Breadth: 1"));
+    let first = network.only(BOB, "INVITE");
+    network.send(BOB, first.respond(486, "bob"));
+    assert_eq!(network.only(CAROL, "INVITE").values("Max-Breadth"), ["1"]);
+    network.settle();
+}
+
+/// RFC 5393 §5.3.3: without state there is nobody to share with, but no breadth is no breadth.
+#[test]
+fn no_breadth_is_not_forwarded_without_state() {
+    for (breadth, forwarded) in [("0", false), ("1", true)] {
+        let mut network = Network::new(Script::new(|cx| {
+            let _ = cx.forward(Some(BOB_URI.as_bytes()));
+            rig::done()
+        }));
+        network.alice(&Request::invite(1).line(&format!("Max-Breadth: {breadth}")));
+        if forwarded {
+            assert_eq!(network.only(BOB, "INVITE").values("Max-Breadth"), ["1"]);
+        } else {
+            network.assert_quiet(BOB);
+            assert_eq!(network.labels(ALICE), ["440"]);
+        }
+    }
+}
+
 // --- amplification -------------------------------------------------------------------------------------------------
 
 /// A response much larger than its request is not sent to an address that may be forged: only to one that was heard

@@ -339,3 +339,91 @@ fn a_cancelled_call_is_not_sent_when_its_name_resolves() {
     assert_eq!(finals.len(), 1);
     assert!(["487", "408"].contains(&finals[0].as_str()));
 }
+
+// --- what may not stand in a Request-URI (RFC 3261 §16.6 item 2) -------------------------------------------------
+
+/// A target's headers and its `method` are not sent, wherever the request goes: also as the last Route of a strict
+/// router, and of a strict router's URI itself.
+#[test]
+fn headers_and_method_of_a_target_are_removed() {
+    let target = "sip:bob@10.0.2.1:5060;method=BYE;x=y?Subject=sold&Route=%3Csip:10.0.9.9%3E";
+    for route in [None, Some("Route: <sip:10.0.2.2;method=INVITE>")] {
+        let mut network = Network::new(Script::new(move |cx| {
+            cx.set_request_uri(target.as_bytes());
+            let _ = cx.relay();
+            rig::done()
+        }));
+        let invite = Request::invite(1);
+        network.alice(&route.map_or(Request::invite(1), |route| invite.line(route)));
+        let (at, uri) =
+            if route.is_some() { (CAROL, "sip:10.0.2.2") } else { (BOB, "sip:bob@10.0.2.1:5060;x=y") };
+        let seen = network.only(at, "INVITE");
+        assert_eq!(seen.uri(), uri);
+        if route.is_some() {
+            assert_eq!(seen.values("Route"), ["<sip:bob@10.0.2.1:5060;x=y>"]);
+        }
+        network.settle();
+    }
+}
+
+/// RFC 3261 §16.5: a foreign Request-URI is the target as it is.
+#[test]
+fn a_received_request_uri_keeps_what_it_has() {
+    let mut network = Network::new(Script::proxy());
+    network.alice(&Request::invite(1).uri("sip:bob@10.0.2.1:5060;method=INVITE"));
+    assert_eq!(network.only(BOB, "INVITE").uri(), "sip:bob@10.0.2.1:5060;method=INVITE");
+    network.settle();
+}
+
+// --- removed routes ------------------------------------------------------------------------------------------------
+
+/// What a script has removed is not followed, whether route processing runs before it, after it, or not at all.
+#[test]
+fn routes_that_the_script_forgot_are_not_followed() {
+    let remove = |cx: &mut engine::RequestContext<'_, script::State>| {
+        let message = cx.message();
+        for header in message.headers(sip::HeaderName::Route) {
+            cx.edits.remove_header(&header);
+        }
+        cx.forget_routes();
+    };
+    for (before, after) in [(true, false), (false, true), (false, false)] {
+        let mut network = Network::new(Script::new(move |cx| {
+            if before {
+                let _ = cx.loose_route();
+            }
+            remove(cx);
+            if after {
+                assert_eq!(cx.loose_route(), engine::RouteVerdict::NotRouted);
+            }
+            cx.set_request_uri(BOB_URI.as_bytes());
+            let _ = cx.relay();
+            rig::done()
+        }));
+        network.alice(&Request::invite(1).line("Route: <sip:10.0.0.1;lr>, <sip:10.0.2.2;lr>"));
+        let seen = network.only(BOB, "INVITE");
+        assert_eq!((seen.uri().as_str(), seen.values("Route").len()), (BOB_URI, 0));
+        network.assert_quiet(CAROL);
+        network.settle();
+    }
+}
+
+// --- groups (RFC 3261 §18.1.1) ---------------------------------------------------------------------------------
+
+/// A request must not make us send to many.
+#[test]
+fn multicast_and_broadcast_are_no_next_hop() {
+    for uri in [
+        "sip:224.0.1.75",
+        "sip:bob@10.0.2.1;maddr=239.1.2.3",
+        "sip:255.255.255.255",
+        "sip:0.0.0.0",
+        "sip:[ff02::1]",
+        "sip:[::ffff:224.0.0.1]",
+    ] {
+        let mut network = Network::new(Script::proxy());
+        network.alice(&Request::invite(1).uri(uri));
+        assert_eq!(network.labels(ALICE), ["478"], "{uri}");
+        network.settle();
+    }
+}

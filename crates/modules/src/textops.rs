@@ -489,25 +489,30 @@ fn append_urihf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     if valid { Outcome::True } else { run.fail(NO_LINES) }
 }
 
-fn remove_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    let message = run.message();
-    let mut found = false;
-    for header in message.headers_named(args.str(0)) {
+/// Removes header lines. A Route that is removed is not followed either: what is sent on and where it is sent to
+/// (RFC 3261 §16.6 item 7) must not differ. (No two lines of Route can be told apart by their names.)
+fn remove_lines<'m>(run: &mut Run<'_, 'm>, lines: impl Iterator<Item = Header<'m>>) -> Outcome {
+    let (mut found, mut routes) = (false, false);
+    for header in lines {
         run.edits().remove_header(&header);
         found = true;
+        routes |= header.name == HeaderName::Route;
+    }
+    if routes && let Some(cx) = run.request() {
+        cx.forget_routes();
     }
     outcome(found)
+}
+
+fn remove_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let message = run.message();
+    remove_lines(run, message.headers_named(args.str(0)))
 }
 
 fn remove_hf_re(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     let Some(expression) = args.regex(0) else { return Outcome::False };
     let message = run.message();
-    let mut found = false;
-    for header in message.all_headers().filter(|header| expression.is_match(header.name_bytes)) {
-        run.edits().remove_header(&header);
-        found = true;
-    }
-    outcome(found)
+    remove_lines(run, message.all_headers().filter(|header| expression.is_match(header.name_bytes)))
 }
 
 fn is_present_hf(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {

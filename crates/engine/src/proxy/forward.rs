@@ -8,11 +8,11 @@ use crate::io::{Ask, Outbox, Output, Path};
 use crate::mac::Purpose;
 use crate::machine::{Actions, Arm};
 use crate::plan::{Plan, Work};
-use crate::proxy::target::{NextHop, first_route, is_strict};
+use crate::proxy::target::{NextHop, first_route, is_strict, request_uri_of};
 use crate::resolve::{Waiter, lower};
 use crate::shard::Core;
 use crate::table::EntryId;
-use crate::transaction::{Branch, Cancel, Client};
+use crate::transaction::{Branch, Cancel, Client, Entry};
 use crate::wheel::TimerId;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -117,13 +117,13 @@ impl<S> Core<S> {
             self.text = text;
         } else if let Some(route) = first_route(message, plan).filter(is_strict) {
             // RFC 3261 §16.6 item 6: the next hop is a strict router.
-            edits.append_route(message, uri.unwrap_or(message.request_uri()));
+            edits.append_route(message, request_uri_of(uri.unwrap_or(message.request_uri()), &mut self.text));
             edits.remove_route(message, plan.routes_removed);
-            edits.set_request_uri(message, route.uri);
+            edits.set_request_uri(message, request_uri_of(route.uri, &mut self.text));
             return;
         }
         if let Some(uri) = uri {
-            edits.set_request_uri(message, uri);
+            edits.set_request_uri(message, request_uri_of(uri, &mut self.text));
         }
     }
 
@@ -160,11 +160,13 @@ impl<S> Core<S> {
         while let Some(q) = plan.targets.iter().filter(|target| !target.tried).map(|target| target.q).max() {
             let in_group = |target: &crate::plan::PlannedTarget| !target.tried && target.q == q;
             let width = plan.targets.iter().filter(|target| in_group(target)).count() as u32;
-            if width > plan.breadth {
-                // RFC 5393 §5.3.3: the sum of what is handed on must not exceed what came in.
+            // RFC 5393 §5.3.3: the sum of what is handed on must not exceed what came in; branches that wait for their
+            // final response still have their share.
+            let breadth = plan.breadth.saturating_sub(self.table.get(id).map_or(0, Entry::pending_breadth));
+            if width > breadth {
                 return Err(RelayError::Breadth);
             }
-            let (share, rest) = (plan.breadth / width.max(1), plan.breadth % width.max(1));
+            let (share, rest) = (breadth / width.max(1), breadth % width.max(1));
             let mut made = 0;
             for target in 0..plan.targets.len() {
                 let Some(planned) = plan.targets.get_mut(target) else { break };

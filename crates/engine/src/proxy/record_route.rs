@@ -14,7 +14,8 @@ impl<S> RequestContext<'_, S> {
         if self.plan.routes_removed > 0 || self.plan.last_route_removed {
             return RouteVerdict::Routed;
         }
-        let routes = self.message.header(HeaderName::Route).is_some();
+        // What the script has removed is neither looked at nor removed again.
+        let routes = !self.plan.routes_gone && self.message.header(HeaderName::Route).is_some();
         let strict = routes && self.undo_strict_router();
         self.strip_maddr();
         if !routes {

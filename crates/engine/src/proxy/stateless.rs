@@ -25,6 +25,10 @@ impl<S> Core<S> {
         out: &mut Outbox,
     ) -> Result<(), RelayError> {
         self.validate(message, plan)?;
+        // RFC 5393 §5.3.3. ACK and CANCEL go where their INVITE went, and cannot be refused.
+        if plan.breadth == 0 && !matches!(message.method(), Method::Ack | Method::Cancel) {
+            return Err(RelayError::Breadth);
+        }
         let to = match self.next_hop(message, plan, 0, &arrival.path, now)? {
             NextHop::Path(path) => path,
             NextHop::Name(name) => {

@@ -5,8 +5,10 @@ use crate::context::RelayError;
 use crate::io::{FlowId, Path};
 use crate::own::default_port;
 use crate::plan::Plan;
+use crate::reply::unicast;
 use crate::resolve::Known;
 use crate::shard::Core;
+use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use sip::{HeaderName, Host, Instant, Message, NameAddr, SipUri, Transport, Uri};
 
@@ -37,6 +39,45 @@ pub(crate) fn first_route<'a>(message: &Message<'a>, plan: &Plan) -> Option<Name
         return None;
     }
     Some(first)
+}
+
+/// Whether a parameter of a URI is `method`, escaped or not.
+fn is_method_param(param: &[u8]) -> bool {
+    let name = param.split(|&byte| byte == b'=').next().unwrap_or(param);
+    let mut left = name;
+    let plain = core::iter::from_fn(|| {
+        let (&byte, mut rest) = left.split_first()?;
+        let digit = |at: usize| left.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+        let mut plain = byte;
+        if let (b'%', Some(high), Some(low)) = (byte, digit(1), digit(2)) {
+            plain = (high << 4 | low) as u8;
+            rest = left.get(3..).unwrap_or(&[]);
+        }
+        left = rest;
+        Some(plain.to_ascii_lowercase())
+    });
+    plain.eq(b"method".iter().copied())
+}
+
+/// A target's URI as it may stand in a Request-URI or a Route (RFC 3261 §16.6 item 2, §19.1.1 table 1): without
+/// `?headers` and without `method`; made in `text` where it is not that already. A `ttl` stays, as §19.1.5 asks.
+pub(crate) fn request_uri_of<'a>(uri: &'a [u8], text: &'a mut Vec<u8>) -> &'a [u8] {
+    let suspect = |pair: &[u8]| matches!(pair, [b'?', _] | [_, b'?'] | [b';', b'm' | b'M' | b'%']);
+    if !uri.windows(2).any(suspect) {
+        return uri;
+    }
+    // What is no SIP URI is not sent.
+    let Ok(Uri::Sip(parsed)) = Uri::parse(uri) else { return uri };
+    let headers = parsed.headers.map_or(0, |headers| headers.len() + 1);
+    let params = parsed.params.as_bytes();
+    text.clear();
+    text.extend_from_slice(uri.get(..uri.len().saturating_sub(headers + params.len())).unwrap_or(uri));
+    // Before the first semicolon stands nothing.
+    for param in params.split(|&byte| byte == b';').skip(1).filter(|param| !is_method_param(param)) {
+        text.push(b';');
+        text.extend_from_slice(param);
+    }
+    text
 }
 
 /// Whether a Route value is of a strict router (RFC 3261 §16.6 item 6).
@@ -118,11 +159,44 @@ impl<S> Core<S> {
     }
 
     fn path_to(&self, transport: Transport, ip: IpAddr, port: u16, from: &Path) -> Result<Path, RelayError> {
-        if ip.is_unspecified() {
+        // RFC 3261 §18.1.1 wants `maddr` and `ttl` in the Via of what goes to a group; nothing of ours goes there: one
+        // datagram of a stranger must not become many.
+        if unicast(Some(ip.to_canonical())).is_none() {
             return Err(RelayError::NoRoute);
         }
         let listener = self.own.listener_for(transport, ip, from.listener).ok_or(RelayError::NoRoute)?;
         let local = if listener == from.listener { from.local } else { None };
         Ok(Path { listener, flow: FlowId::DATAGRAM, local, remote: SocketAddr::new(ip, port) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3261 §19.1.1 table 1: neither `method` nor headers may stand in a Request-URI, everything else may.
+    #[test]
+    fn headers_and_method_are_not_sent() {
+        for (target, sent) in [
+            ("sip:bob@192.0.2.1?Subject=x&Route=%3Csip:a%3E", "sip:bob@192.0.2.1"),
+            ("sip:bob@192.0.2.1:5070;method=INVITE;lr", "sip:bob@192.0.2.1:5070;lr"),
+            ("sip:bob@[2001:db8::1];a=b;METHOD=bye;ttl=15?x=y", "sip:bob@[2001:db8::1];a=b;ttl=15"),
+            ("sips:192.0.2.1;%6deth%4Fd=x;maddr=192.0.2.2", "sips:192.0.2.1;maddr=192.0.2.2"),
+            ("sip:192.0.2.1;method", "sip:192.0.2.1"),
+        ] {
+            assert_eq!(request_uri_of(target.as_bytes(), &mut Vec::new()), sent.as_bytes(), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_them_stays() {
+        for uri in [
+            "sip:a;method=x?y@192.0.2.1;transport=udp",
+            "sip:bob@192.0.2.1;maddr=224.0.0.1;ttl=1;methods=x;x=method",
+            "sip:bob@192.0.2.1;m%65thod2=x",
+            "sip:bob@192.0.2.1",
+        ] {
+            assert_eq!(request_uri_of(uri.as_bytes(), &mut Vec::new()), uri.as_bytes());
+        }
     }
 }

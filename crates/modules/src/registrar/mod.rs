@@ -126,7 +126,7 @@ static PARAMETERS: &[ParameterDecl] = &[
 
 const DOMAIN: Param = Param::new("domain", ParamKind::Str);
 const URI: Param = Param::new("uri", ParamKind::Format);
-const SAVE: &str = "Does what a REGISTER asks for and answers it: 200 with all contacts, 423 if the interval is too brief, 400 for a Contact that is none, 420 for a Require that is not understood, 500 out of order, 503 for too many. FLAGS: 2, no answer; 4, only the contacts of this request stay. URI stands for the To URI. Returns 1 for new contacts, 2 for refreshed ones, 3 for removed ones, 4 for a question; -2 for too many contacts, -1 for what else was refused. A refusal is answered, too.";
+const SAVE: &str = "Does what a REGISTER asks for and answers it: 200 with all contacts, 423 if the interval is too brief, 400 for a Contact that is none, 404 for a To of another domain than the Request-URI's (the server's addresses and aliases are one), 420 for a Require that is not understood, 500 out of order, 503 for too many. FLAGS: 2, no answer; 4, only the contacts of this request stay. URI stands for the To URI. Returns 1 for new contacts, 2 for refreshed ones, 3 for removed ones, 4 for a question; -2 for too many contacts, -1 for what else was refused. A refusal is answered, too.";
 const LOOKUP: &str = "Replaces the Request-URI by the best contact of its user (or of URI), and makes targets of the others. Returns 1, -1 if there is none, -2 if none takes the method, -3 if the URI is none.";
 
 static FUNCTIONS: &[Function] = &[

@@ -30,6 +30,8 @@ enum Bad {
     Extension,
     /// A To that is no address.
     To,
+    /// A To of another domain than the one that the request is for.
+    Domain,
     /// The location service refused it.
     Refused(Refusal),
 }
@@ -67,6 +69,9 @@ fn register(
     if !matches!(to.uri(), Ok(Uri::Sip(_))) {
         return Err(Bad::To);
     }
+    if args.str(2).is_empty() && !is_of_domain(run, message, to.uri) {
+        return Err(Bad::Domain);
+    }
     let uri = if args.str(2).is_empty() { to.uri } else { args.str(2) };
     let mut policy = run.settings.registrar.policy;
     if flags & ONLY_THESE != 0 {
@@ -98,6 +103,18 @@ fn register(
     run.scratch.text = path;
     run.scratch.current = received;
     done.unwrap_or(Err(Bad::To))
+}
+
+/// RFC 3261 §10.3 step 5: whether an address-of-record belongs to the domain in the Request-URI. It does if both name
+/// the same host, or if both name this server: its addresses and aliases are one domain. Ports name no domain. Whether
+/// that domain is served here at all, the script has decided by calling `save`.
+fn is_of_domain(run: &Run<'_, '_>, message: &Message<'_>, aor: &[u8]) -> bool {
+    let (Ok(Uri::Sip(domain)), Ok(Uri::Sip(aor))) = (message.parsed_request_uri(), Uri::parse(aor)) else {
+        return false;
+    };
+    let own = run.own();
+    domain.host.equivalent(&aor.host)
+        || own.is_own_host(&domain.host, None, None) && own.is_own_host(&aor.host, None, None)
 }
 
 fn is_path_answered(run: &Run<'_, '_>, message: &Message<'_>) -> bool {
@@ -258,6 +275,8 @@ fn refusal(
         Bad::Contact => (-1, 400, "Invalid Contact"),
         Bad::ContactTooLong => (-1, 400, "Contact Too Long"),
         Bad::To => (-1, 400, "Invalid Address of Record"),
+        // RFC 3261 §10.3 step 5: "the registrar MUST send a 404 (Not Found) response".
+        Bad::Domain => (-1, 404, "Not Found"),
         Bad::Extension => {
             push_unsupported(&run.settings.registrar, message, headers);
             (-1, 420, "Bad Extension")

@@ -1,6 +1,7 @@
 //! Scripts run through the engine on virtual time, with raw SIP text on both sides.
 
 mod catalogue;
+mod examples;
 mod functions;
 mod lines;
 mod registrar;

@@ -194,6 +194,38 @@ fn users_differ_by_domain_and_case_only_if_told_so() {
     }
 }
 
+/// RFC 3261 §10.3 step 5.
+#[test]
+fn an_address_of_record_of_another_domain_is_not_found() {
+    let mut rig = rig("alias=\"localhost\"\nalias=\"example.com\"");
+    for (domain, to, taken) in [
+        ("sip:127.0.0.1", "sip:bob@127.0.0.1", true),
+        ("sip:127.0.0.1:5070", "sip:bob@127.0.0.1:5070", true),
+        ("sip:127.0.0.1:5060", "sip:bob@127.0.0.1", true),
+        ("sip:localhost", "sip:bob@127.0.0.1", true),
+        ("sip:127.0.0.1", "sip:bob@LOCALHOST", true),
+        ("sip:127.0.0.1;transport=udp", "sip:bob@example.com", true),
+        ("sip:example.org", "sip:bob@EXAMPLE.org", true),
+        ("sip:127.0.0.1", "sip:bob@example.org", false),
+        ("sip:example.org", "sip:bob@127.0.0.1", false),
+        ("sip:example.org", "sip:bob@example.net", false),
+        ("tel:+15551234", "sip:bob@127.0.0.1", false),
+    ] {
+        let call = format!("{domain}-{to}");
+        let request = Request::new("REGISTER", domain, BOB).to(&format!("<{to}>")).call(&call);
+        let expected = if taken { "SIP/2.0 200 OK" } else { "SIP/2.0 404 Not Found" };
+        assert_eq!(rig.status(BOB, &request.line("Contact: <sip:c@10.0.0.3>").text()), expected, "{call}");
+    }
+}
+
+/// The script's own address-of-record is not questioned.
+#[test]
+fn an_address_of_record_that_the_script_names_may_be_of_any_domain() {
+    let mut rig = Rig::route(r#"save("location", "0", "sip:bob@example.net");"#);
+    let request = register(1).to("<sip:bob@example.org>").line("Contact: <sip:c@10.0.0.3>");
+    assert_eq!(rig.status(BOB, &request.text()), "SIP/2.0 200 OK");
+}
+
 #[test]
 fn one_contact_stays_where_save_is_told_so() {
     let mut rig = Rig::route(r#"save("location", "0x04");"#);

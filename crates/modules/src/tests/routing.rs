@@ -99,7 +99,7 @@ fn the_default_configuration_refuses_what_it_says() {
     let foreign = Request::new("INVITE", "sip:bob@example.org", ALICE).call("foreign");
     assert_eq!(rig.status(ALICE, &foreign.text()), "SIP/2.0 403 Relaying Denied");
     let options = Request::new("OPTIONS", "sip:127.0.0.1", ALICE).call("options");
-    assert_eq!(rig.status(ALICE, &options.text()), "SIP/2.0 200 Here");
+    assert_eq!(rig.status(ALICE, &options.text()), "SIP/2.0 200 OK");
     let no_user = Request::new("MESSAGE", "sip:127.0.0.1", ALICE).call("nobody");
     assert_eq!(rig.status(ALICE, &no_user.text()), "SIP/2.0 484 Address Incomplete");
     let stray = Request::new("BYE", "sip:bob@127.0.0.1", ALICE).to("<sip:bob@127.0.0.1>;tag=x").call("stray");
