@@ -4,10 +4,13 @@
 //! shards), its queue for messages that arrived elsewhere, its outbox. [`Shard::run`] carries datagrams in batches
 //! between the sockets and a [`Handler`], which is an `engine::Endpoint` in the server and anything else in a test.
 
+#![deny(unsafe_code)]
+
 mod interface;
 mod queue;
 mod resolver;
 mod shard;
+#[allow(unsafe_code)]
 mod sys;
 mod udp;
 
