@@ -98,8 +98,8 @@ impl Default for Timers {
 /// What may grow, and how far; what is answered past the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Transactions alive at once, default 2,000,000 (31,000 calls/s for as long as Timers J and L hold them); past it a request that needs one is answered 503 with
-    /// Retry-After, without state. At most 2^30.
+    /// Transactions alive at once, default 2,000,000 (31,000 calls/s, each two of them for the 32 s of Timers J and L);
+    /// past it a request that needs one is answered 503 with Retry-After, without state. At most 2^30.
     pub transactions_max: usize,
     /// Branches of one request over its life, default 32 and at most 1,023; past it targets are refused
     /// ([`TargetsFull`](crate::TargetsFull)).
