@@ -190,6 +190,7 @@ impl Server {
             location: self.location.clone(),
             totals: self.totals.clone(),
             control: self.control.clone(),
+            expire_every: self.settings.expire_interval,
             expire_at: if index == 0 { Instant::ZERO } else { Instant::NEVER },
         }
     }

@@ -13,10 +13,7 @@ use crate::log::ScriptLog;
 use crate::striped::Striped;
 use crate::totals::{Snapshot, Totals};
 
-/// How often expired bindings are removed while there are none left over.
-const EXPIRE_EVERY: Duration = Duration::from_secs(1);
-
-/// How soon it goes on while there are.
+/// How soon the removal of expired bindings goes on while some are left over.
 const EXPIRE_AGAIN: Duration = Duration::from_millis(10);
 
 /// Expired bindings removed in one step, over all stripes: some tenths of a millisecond.
@@ -32,6 +29,8 @@ pub(crate) struct ShardHandler {
     pub(crate) location: Striped,
     pub(crate) totals: Arc<Totals>,
     pub(crate) control: Arc<Control>,
+    /// How often expired bindings are removed while none are left over; look-ups never see them anyway.
+    pub(crate) expire_every: Duration,
     /// When this shard next removes expired bindings; only the first one does.
     pub(crate) expire_at: Instant,
 }
@@ -42,7 +41,7 @@ impl ShardHandler {
             return;
         }
         let removed = self.location.expire(now, EXPIRE_BUDGET);
-        self.expire_at = now + if removed < EXPIRE_BUDGET { EXPIRE_EVERY } else { EXPIRE_AGAIN };
+        self.expire_at = now + if removed < EXPIRE_BUDGET { self.expire_every } else { EXPIRE_AGAIN };
     }
 }
 
