@@ -188,6 +188,34 @@ impl Class {
             cancel_after: Duration::from_secs(38),
         }
     }
+
+    /// How long an operation is meant to take, in the mean, beyond what server and network need.
+    #[must_use]
+    pub fn intended(&self) -> Duration {
+        match self.scenario {
+            Scenario::Invite | Scenario::Outbound => self.ring.mean() + self.hold.mean(),
+            Scenario::InviteCancel => self.cancel_after,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl Delay {
+    /// The mean; for a cut exponential distribution that of what is left of it.
+    #[must_use]
+    pub fn mean(&self) -> Duration {
+        match *self {
+            Delay::None => Duration::ZERO,
+            Delay::Constant(delay) => delay,
+            Delay::Exponential { mean, max } => {
+                let (mean, max) = (mean.as_secs_f64(), max.as_secs_f64());
+                let beyond = (-max / mean).exp();
+                let cut = mean - max * beyond / (1.0 - beyond);
+                // No mean, or a cut at nothing, is no number.
+                Duration::try_from_secs_f64(cut).unwrap_or_default()
+            }
+        }
+    }
 }
 
 /// The SIPstone mix: 70 % of calls are answered after 8.5 s on average, the rest ring 38 s and are cancelled.

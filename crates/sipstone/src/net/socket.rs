@@ -244,7 +244,7 @@ impl Socket {
     ///
     /// The queue must be emptied: while it holds anything, poll reports an error at once, and it uses up the receive
     /// buffer.
-    pub(super) fn drain_errors(&self) -> bool {
+    pub(crate) fn drain_errors(&self) -> bool {
         let mut refused = false;
         for _ in 0..ERRORS_MAX {
             let errno = match self.local {

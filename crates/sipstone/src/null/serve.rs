@@ -1,37 +1,26 @@
 //! The null server on a socket and a thread.
 //!
-//! One thread reads datagrams in batches (`recvmmsg`), gives each to the pure [`NullServer`], and sends what it wants
-//! sent in batches (`sendmmsg`).
+//! One thread reads datagrams in batches, gives each to the pure [`NullServer`], and sends what it wants sent in batches, by
+//! the same means as the generator's threads: what it costs is what the generator is measured against.
 
 use super::{Behaviour, Counters, NullServer};
-use crate::load::{Outbox, Send};
+use crate::load::Outbox;
+use crate::net::cpus;
+use crate::net::socket::{NetError, Receiver, Sender, Socket};
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::socket::{
-    MsgFlags, MultiHeaders, SockaddrIn, SockaddrIn6, SockaddrLike, recvmmsg, sendmmsg, setsockopt, sockopt,
-};
-use nix::unistd::Pid;
-use socket2::{Domain, Protocol, Socket, Type};
-use std::io::{self, IoSlice, IoSliceMut};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-/// Datagrams of one system call.
-const BATCH: usize = 64;
+/// Most batches read before what they brought is sent.
+const BATCHES_MAX: usize = 4;
 
-/// Room for one datagram: any that UDP can carry. An odd number of cache lines, so that the beginnings of the batch's
-/// datagrams do not all fall into the same cache set.
-const DATAGRAM_BYTES: usize = 1025 * 64;
-
-/// Asked for as the socket's buffers; the kernel may give less.
-const SOCKET_BUFFER_BYTES: usize = 16 << 20;
-
-/// How long the thread sleeps at most before it looks whether it is to stop. Stopping takes no longer than twice this.
-const WAKE_EVERY: Duration = Duration::from_millis(40);
+/// How long the thread sleeps at most, milliseconds, before it looks whether it is to stop. Stopping takes no longer than twice this.
+const WAKE_EVERY_MS: u8 = 40;
 
 /// How often the counters are made visible while datagrams come without a pause.
 const PUBLISH_EVERY_US: u64 = 50_000;
@@ -117,9 +106,11 @@ impl Drop for Serving {
 /// # Errors
 /// The address cannot be bound, the thread cannot be started, or it cannot be pinned to that CPU.
 pub fn start(address: SocketAddr, behaviour: Behaviour, cpu: Option<u16>) -> io::Result<Serving> {
-    let socket = open(address)?;
-    let address =
-        socket.local_addr()?.as_socket().ok_or_else(|| io::Error::other("the socket has no IP address"))?;
+    let socket = Socket::bind(address).map_err(|error| match error {
+        NetError::Open { error, .. } => error,
+        other => io::Error::other(other.to_string()),
+    })?;
+    let address = socket.local();
     let shared = Arc::new(Shared::default());
     let (tell, told) = mpsc::sync_channel(1);
     let server = NullServer::new(address, behaviour);
@@ -129,96 +120,50 @@ pub fn start(address: SocketAddr, behaviour: Behaviour, cpu: Option<u16>) -> io:
         let ready = pinned.is_ok();
         // The other side waits for this message.
         let _ = tell.send(pinned);
-        match address {
-            _ if !ready => Ok(()),
-            SocketAddr::V4(_) => Server::<SockaddrIn>::new(socket, server, of_thread).run(),
-            SocketAddr::V6(_) => Server::<SockaddrIn6>::new(socket, server, of_thread).run(),
-        }
+        if ready { Server::new(socket, server, of_thread).run() } else { Ok(()) }
     })?;
     told.recv().map_err(|_| io::Error::other("the null server's thread ended at once"))??;
     Ok(Serving { address, shared, thread: Some(thread) })
 }
 
-fn open(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
-    // Above the system's limit if we may, else as much of it as there is.
-    if setsockopt(&socket, sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES).is_err() {
-        socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
-    }
-    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
-    socket.set_read_timeout(Some(WAKE_EVERY))?;
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
 fn pin(cpu: Option<u16>) -> io::Result<()> {
-    let Some(cpu) = cpu else { return Ok(()) };
-    let mut set = CpuSet::new();
-    set.set(usize::from(cpu))?;
-    Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
-}
-
-/// An address of one family, as the system calls take it: a quarter of the room of one for all families.
-trait Address: SockaddrLike + Copy + Into<SocketAddr> {
-    /// `None`: the address is of the other family.
-    fn of(address: SocketAddr) -> Option<Self>;
-}
-
-impl Address for SockaddrIn {
-    fn of(address: SocketAddr) -> Option<SockaddrIn> {
-        if let SocketAddr::V4(address) = address { Some(address.into()) } else { None }
-    }
-}
-
-impl Address for SockaddrIn6 {
-    fn of(address: SocketAddr) -> Option<SockaddrIn6> {
-        if let SocketAddr::V6(address) = address { Some(address.into()) } else { None }
-    }
+    cpu.map_or(Ok(()), |cpu| cpus::pin(&[cpu]))
 }
 
 /// The thread's own.
-struct Server<A> {
+struct Server {
     socket: Socket,
     server: NullServer,
     shared: Arc<Shared>,
     out: Outbox,
     send_errors: u64,
-    receive_headers: MultiHeaders<A>,
-    send_headers: MultiHeaders<A>,
+    /// Datagrams too long for what is received here.
+    cut: u64,
+    receiver: Receiver,
+    sender: Sender,
 }
 
-impl<A: Address> Server<A> {
-    fn new(socket: Socket, server: NullServer, shared: Arc<Shared>) -> Server<A> {
-        Server {
-            socket,
-            server,
-            shared,
-            out: Outbox::default(),
-            send_errors: 0,
-            receive_headers: MultiHeaders::preallocate(BATCH, None),
-            send_headers: MultiHeaders::preallocate(BATCH, None),
-        }
+impl Server {
+    fn new(socket: Socket, server: NullServer, shared: Arc<Shared>) -> Server {
+        let (receiver, sender) = (Receiver::default(), Sender::default());
+        Server { socket, server, shared, out: Outbox::default(), send_errors: 0, cut: 0, receiver, sender }
     }
 
     fn run(mut self) -> io::Result<()> {
         let clock = std::time::Instant::now();
-        let mut room = vec![0; BATCH * DATAGRAM_BYTES];
         let mut published_us = 0;
         let ended = loop {
             if self.shared.stop.load(Ordering::Relaxed) {
                 break Ok(());
             }
-            let received = self.receive(&mut room, &clock);
+            if let Err(error) = self.wait().and_then(|()| self.receive(&clock)) {
+                break Err(error);
+            }
             self.flush();
             let now_us = micros(&clock);
-            match received {
-                Ok(()) if now_us < published_us + PUBLISH_EVERY_US => {}
-                // A refusal is about an address that we sent to before, not about this socket.
-                Ok(()) | Err(Errno::EAGAIN | Errno::EINTR | Errno::ECONNREFUSED) => {
-                    published_us = now_us;
-                    self.publish();
-                }
-                Err(error) => break Err(error.into()),
+            if now_us >= published_us + PUBLISH_EVERY_US {
+                published_us = now_us;
+                self.publish();
             }
         };
         self.publish();
@@ -226,60 +171,52 @@ impl<A: Address> Server<A> {
     }
 
     fn publish(&self) {
-        *self.shared.counters() = Counters { send_errors: self.send_errors, ..self.server.counters() };
+        let counters = self.server.counters();
+        let garbage = counters.garbage + self.cut;
+        *self.shared.counters() = Counters { send_errors: self.send_errors, garbage, ..counters };
     }
 
-    /// Waits for datagrams and takes as many as there are.
-    fn receive(&mut self, room: &mut [u8], clock: &std::time::Instant) -> nix::Result<()> {
-        let mut places = room.chunks_exact_mut(DATAGRAM_BYTES);
-        let mut slices: [_; BATCH] =
-            std::array::from_fn(|_| [IoSliceMut::new(places.next().unwrap_or_default())]);
-        let fd = self.socket.as_raw_fd();
-        let received =
-            recvmmsg(fd, &mut self.receive_headers, slices.iter_mut(), MsgFlags::MSG_WAITFORONE, None)?;
-        let now = sip::Instant::from_micros(micros(clock));
-        for datagram in received {
-            let Some(from) = datagram.address else { continue };
-            let bytes = datagram.iovs().next().unwrap_or_default();
-            self.server.handle(now, from.into(), bytes, &mut self.out);
+    fn wait(&mut self) -> io::Result<()> {
+        let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut polled, PollTimeout::from(WAKE_EVERY_MS)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR)) {
+            // A refusal is about an address that was sent to before, not about this socket.
+            self.socket.drain_errors();
+        }
+        Ok(())
+    }
+
+    /// Takes the datagrams that are there.
+    fn receive(&mut self, clock: &std::time::Instant) -> io::Result<()> {
+        let Server { socket, server, out, receiver, cut, .. } = self;
+        for _ in 0..BATCHES_MAX {
+            let now = sip::Instant::from_micros(micros(clock));
+            let batch = receiver.receive(socket, |from, bytes| server.handle(now, from, bytes, out));
+            let batch = batch.map_err(|error| io::Error::other(error.to_string()))?;
+            *cut += u64::try_from(batch.cut).unwrap_or(u64::MAX);
+            if !batch.more {
+                break;
+            }
         }
         Ok(())
     }
 
     /// Sends all that is to be sent, and passes over what the system refuses.
     fn flush(&mut self) {
-        let sends = std::mem::take(&mut self.out.sends);
-        let mut rest = sends.as_slice();
-        while !rest.is_empty() {
-            let (batch, _) = rest.split_at(rest.len().min(BATCH));
-            let sent = match self.send(batch) {
-                Ok(sent) if sent > 0 => sent,
-                Err(Errno::EINTR) => 0,
-                Ok(_) | Err(_) => {
+        let mut next = 0;
+        while next < self.out.sends.len() {
+            match self.sender.send(&self.socket, &self.out, next..self.out.sends.len()) {
+                Ok((sent, _)) => next += sent.max(1),
+                Err(_) => {
                     self.send_errors += 1;
-                    1
+                    next += 1;
                 }
-            };
-            rest = rest.get(sent..).unwrap_or_default();
+            }
         }
-        self.out.sends = sends;
         self.out.clear();
-    }
-
-    /// Sends up to [`BATCH`] datagrams; how many of them went. An error is the first one's.
-    fn send(&mut self, batch: &[Send]) -> nix::Result<usize> {
-        let datagram = |place: usize| batch.get(place).map_or(&[][..], |send| self.out.datagram(send));
-        let slices: [_; BATCH] = std::array::from_fn(|place| [IoSlice::new(datagram(place))]);
-        let addresses: [_; BATCH] = std::array::from_fn(|place| A::of(batch.get(place)?.to));
-        if addresses.first().is_none_or(Option::is_none) {
-            return Err(Errno::EAFNOSUPPORT);
-        }
-        // Up to the first address of the other family, which comes first in the next call.
-        let count = addresses.iter().take_while(|address| address.is_some()).count().min(batch.len());
-        let (slices, addresses) =
-            (slices.get(..count).unwrap_or_default(), addresses.get(..count).unwrap_or_default());
-        let fd = self.socket.as_raw_fd();
-        Ok(sendmmsg(fd, &mut self.send_headers, slices, addresses, [], MsgFlags::empty())?.count())
     }
 }
 
@@ -291,6 +228,7 @@ fn micros(clock: &std::time::Instant) -> u64 {
 mod tests {
     use super::*;
     use std::net::UdpSocket;
+    use std::time::Duration;
 
     const PLAIN: Behaviour = Behaviour { redirect: false, trying: false, cap: None };
 

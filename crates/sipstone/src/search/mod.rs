@@ -66,6 +66,8 @@ pub struct SearchSettings {
     pub rarest_share: f64,
     /// Whether operations end soon after they begin (no ring or hold time): then throughput must keep up.
     pub ends_promptly: bool,
+    /// How long an operation is meant to take by its ring, hold and cancel times, in the mean, seconds.
+    pub intended_s: f64,
 }
 
 impl Default for SearchSettings {
@@ -81,6 +83,7 @@ impl Default for SearchSettings {
             calibration: None,
             rarest_share: 1.0,
             ends_promptly: true,
+            intended_s: 0.0,
         }
     }
 }
@@ -105,6 +108,8 @@ impl SearchSettings {
         let rarest =
             classes.iter().map(|class| class.weight).filter(|weight| *weight > 0.0).min_by(f64::total_cmp);
         self.rarest_share = rarest.map_or(1.0, |weight| (weight / all).clamp(1e-6, 1.0));
+        let intended = classes.iter().map(|class| class.weight * class.intended().as_secs_f64()).sum::<f64>();
+        self.intended_s = if all > 0.0 { intended / all } else { 0.0 };
         self.ends_promptly = classes.iter().all(|class| {
             class.ring == Delay::None && class.hold == Delay::None && class.scenario != Scenario::InviteCancel
         });
@@ -194,6 +199,10 @@ pub struct Outcome {
     pub trial_index: u32,
     /// CPU of the server in cores, if it was watched.
     pub server_cores: Option<f64>,
+    /// Planned starts in the window.
+    pub offered: u64,
+    /// Operations open at the end of the window.
+    pub open_at_end: u64,
 }
 
 impl Outcome {
@@ -207,8 +216,16 @@ impl Outcome {
             throughput: trial.throughput,
             trial_index,
             server_cores: trial.cpu_cores,
+            offered: trial.all.offered,
+            open_at_end: open_at_end(trial),
         }
     }
+}
+
+/// Operations open at the end of the window: of its last whole second.
+fn open_at_end(trial: &TrialReport) -> u64 {
+    let within = |second: f64| second + 1.0 <= trial.warm_up_s + trial.measure_s;
+    trial.series.iter().rfind(|second| within(f64::from(second.second))).map_or(0, |second| second.open)
 }
 
 /// Where a search is.
@@ -440,9 +457,17 @@ impl Search {
         }
     }
 
+    /// Whether a backlog grew that retransmissions would carry after the window: by the throughput where operations end
+    /// promptly, else by the operations that are open beyond those that are meant to be (Little's law).
     fn fell_behind(&self, outcome: &Outcome) -> bool {
         let share = self.settings.criterion.share.min(0.99) - FALLING_BEHIND_ALLOWANCE;
-        self.settings.ends_promptly && outcome.throughput < share * outcome.offered_rate
+        if self.settings.ends_promptly {
+            return outcome.throughput < share * outcome.offered_rate;
+        }
+        let meant = outcome.offered_rate * self.settings.intended_s;
+        // A Poisson number of operations is open; four deviations are noise.
+        let allowed = meant + 4.0 * meant.sqrt() + (1.0 - share) * outcome.offered as f64;
+        outcome.open_at_end as f64 > allowed
     }
 
     /// The window of a search trial.

@@ -89,6 +89,8 @@ impl Server {
             throughput: throughput.min(if success < 1.0 { throughput } else { rate }),
             trial_index: self.trials - 1,
             server_cores: Some(0.01),
+            offered: 0,
+            open_at_end: 0,
         }
     }
 
@@ -301,6 +303,8 @@ fn half_of_the_runs_are_no_majority() {
         throughput: 1000.0 * success,
         trial_index: 0,
         server_cores: None,
+        offered: 0,
+        open_at_end: 0,
     };
     search.record(outcome(Verdict::Pass, 1.0));
     search.record(outcome(Verdict::Pass, 1.0));
@@ -320,6 +324,8 @@ fn an_undecided_trial_is_made_longer_once_and_then_goes_by_what_was_seen() {
         throughput: 990.1,
         trial_index: 0,
         server_cores: None,
+        offered: 0,
+        open_at_end: 0,
     };
     let Next::Trial { measure: short, rate, .. } = search.next() else { panic!("a trial") };
     search.record(outcome);
@@ -400,6 +406,8 @@ fn any_outcomes_end_the_search() {
                 throughput,
                 trial_index: trials,
                 server_cores: None,
+                offered: 0,
+                open_at_end: 0,
             });
             trials += 1;
             assert!(trials < SEARCH_TRIALS_MAX + 40, "it does not end");
@@ -413,6 +421,8 @@ fn any_outcomes_end_the_search() {
             throughput: 1.0,
             trial_index: 0,
             server_cores: None,
+            offered: 0,
+            open_at_end: 0,
         });
         assert_eq!(search.next(), before);
     }
@@ -426,4 +436,25 @@ fn the_classes_say_how_rare_the_rarest_is_and_whether_operations_end_promptly() 
     let plain = SearchSettings::default().for_classes(&[Class::plain(Scenario::Invite)]);
     assert_eq!((plain.rarest_share, plain.ends_promptly), (1.0, true));
     assert_eq!(SearchSettings::default().for_classes(&[]).rarest_share, 1.0);
+}
+
+#[test]
+fn operations_that_are_open_beyond_those_that_ring_or_talk_are_a_backlog() {
+    let classes =
+        [Class { ring: Delay::Constant(Duration::from_secs(10)), ..Class::plain(Scenario::Invite) }];
+    let settings = SearchSettings::default().for_classes(&classes);
+    assert!((settings.intended_s - 10.0).abs() < 1e-9);
+    let search = Search::new(settings);
+    let outcome = |open_at_end| Outcome {
+        verdict: Verdict::Pass,
+        success: 1.0,
+        offered_rate: 100.0,
+        throughput: 0.0,
+        trial_index: 0,
+        server_cores: None,
+        offered: 2000,
+        open_at_end,
+    };
+    assert!(!search.fell_behind(&outcome(1100)), "1,000 are meant to be open");
+    assert!(search.fell_behind(&outcome(1300)));
 }
