@@ -3,6 +3,7 @@
 //! - [`Server`] starts the release build of `strowger` on a loopback address of its own and stops it when dropped;
 //! - [`Phone`] is a SIP user agent on a socket, whose every message the test sees and forms, for the nasty cases;
 //! - [`Sipp`], [`Baresip`] and [`sipsak`] drive real peers;
+//! - [`Sipstone`] is our benchmark suite as a process, and [`Kamailio`] a second server for it to measure;
 //! - [`Link`] is a network that loses datagrams.
 //!
 //! The harness shares no code with the server: a mistake that both made would be invisible.
@@ -25,6 +26,7 @@ mod scratch;
 mod server;
 mod sipp;
 mod sipsak;
+mod sipstone;
 
 pub use address::{loopback, loopback_v6, unique};
 pub use baresip::Baresip;
@@ -37,6 +39,7 @@ pub use scratch::Scratch;
 pub use server::{Server, Start, conf_directory, is_strowger, strowger_binary};
 pub use sipp::{Sipp, SippRun};
 pub use sipsak::sipsak;
+pub use sipstone::{Kamailio, Outcome, Report, Running, Sipstone};
 
 /// Ends the test at once when the suite runs against another server, saying so.
 #[macro_export]

@@ -1,13 +1,17 @@
 //! The SIP peers that the end-to-end tests drive, and how they get installed.
 
 use std::env;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A program that a test starts and the Debian package that brings it.
-const NEEDED: &[(&str, &str)] = &[("sipp", "sip-tester"), ("sipsak", "sipsak"), ("baresip", "baresip-core")];
+const NEEDED: &[(&str, &str)] =
+    &[("sipp", "sip-tester"), ("sipsak", "sipsak"), ("baresip", "baresip-core"), ("kamailio", "kamailio")];
 
-/// Makes sure that every needed program is on the `PATH`: installs what is missing when run by root, and otherwise
+/// Where programs of the system's administrator are, which Debian leaves out of the `PATH` of others.
+const ADMINISTRATION: [&str; 2] = ["/usr/sbin", "/sbin"];
+
+/// Makes sure that every needed program is there: installs what is missing when run by root, and otherwise
 /// says which command will.
 ///
 /// # Errors
@@ -27,19 +31,19 @@ pub(crate) fn ensure() -> Result<(), String> {
     shell(&install)?;
     match missing_packages().as_slice() {
         [] => Ok(()),
-        still => {
-            Err(format!("`{install}` succeeded, yet {} brought no program on the PATH", still.join(" ")))
-        }
+        still => Err(format!("`{install}` succeeded, yet {} brought no program", still.join(" "))),
     }
 }
 
 fn missing_packages() -> Vec<&'static str> {
-    NEEDED.iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| *package).collect()
+    NEEDED.iter().filter(|(program, _)| !is_installed(program)).map(|(_, package)| *package).collect()
 }
 
-fn on_path(program: &str) -> bool {
+fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|directory| Path::new(&directory).join(program).is_file())
+    env::split_paths(&path)
+        .chain(ADMINISTRATION.iter().map(PathBuf::from))
+        .any(|directory| directory.join(program).is_file())
 }
 
 fn is_root() -> bool {

@@ -38,7 +38,7 @@ pub(crate) const END_TO_END: &[Step] = &[
     Step {
         heading: "release build",
         environment: &[],
-        arguments: &["build", "--release", "-p", "strowger", "--locked"],
+        arguments: &["build", "--release", "-p", "strowger", "-p", "sipstone", "--locked"],
     },
     Step {
         heading: "end-to-end tests",

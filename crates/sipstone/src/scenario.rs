@@ -1,4 +1,4 @@
-//! The table of scenarios (SIPSTONE §2): what each exchanges with the server, and what counts as success.
+//! The table of scenarios: what each exchanges with the server, and what counts as success.
 
 use crate::spec::{Auth, Class, Delay, Proxy, Scenario};
 use std::time::Duration;
@@ -152,7 +152,7 @@ impl Scenario {
         ALL.into_iter().find(|scenario| scenario.facts().id == id)
     }
 
-    /// Messages per successful operation, into and out of the server, as SIPSTONE §2 has them.
+    /// Messages per successful operation, into and out of the server, by the table.
     ///
     /// A challenge adds a request and its answer; one to an INVITE also adds the ACK of the 407 (RFC 3261 §17.1.1.3), and
     /// the challenged INVITE's own 100 is never sent by a server that challenges at once.

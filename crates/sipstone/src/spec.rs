@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// One kind of operation (SIPSTONE §2). What each must exchange is in [`crate::scenario`].
+/// One kind of operation. What each must exchange is in [`crate::scenario`].
 #[derive(
     Clone,
     Copy,
@@ -129,7 +129,7 @@ pub struct Users {
     pub choice: Choice,
 }
 
-/// What the client does about authentication (SIPSTONE §2).
+/// What the client does about authentication.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum, schemars::JsonSchema,
 )]

@@ -1,4 +1,4 @@
-//! How much the generator itself can do: it measures itself against the null server (SIPSTONE §3).
+//! How much the generator itself can do: it measures itself against the null server.
 //!
 //! The null server runs on a thread of this process, on the server's CPU where that is known, so that generator and
 //! null server share the host as generator and server do. A quick ramp is enough: the result only tells a peak that

@@ -145,9 +145,9 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "A[-B],…", value_parser = Sources::parse, help_heading = "Generator")]
     pub source: Option<Sources>,
 
-    /// Let the agent at this address do the work (`sipstone agent` on another host); can be repeated, at most 64
-    /// times
-    #[arg(long = "agent", value_name = "HOST:PORT", help_heading = "Generator")]
+    /// Let the agent at this address do the work (`sipstone agent` on another host), or half of it with =loader (calls)
+    /// or =handler (registers and answers); can be repeated, at most 64 times
+    #[arg(long = "agent", value_name = "HOST:PORT[=ROLE]", help_heading = "Generator")]
     pub agents: Vec<String>,
 
     /// File with the token that the agents know

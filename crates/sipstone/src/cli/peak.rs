@@ -289,6 +289,23 @@ enum End {
 /// How often a trial is made again because the generator could not keep up: a hiccup of the host is not its limit.
 const HICCUPS_MAX: u32 = 2;
 
+/// A server that uses this share of its CPUs is full: when it fails, it fails by itself, and the generator's lateness, which
+/// the retransmissions of such a trial bring about, changes nothing in that.
+const SERVER_FULL: f64 = 0.9;
+
+/// What is wrong with the generator, as far as the search must heed it.
+fn faults_that_count(
+    session: &Session<'_>,
+    search: &Search,
+    trial: &TrialReport,
+    workload: &Workload,
+    outcome: &Outcome,
+) -> Vec<String> {
+    let cpus = session.server_cpus.len();
+    let full = cpus > 0 && trial.cpu_cores.is_some_and(|cores| cores >= SERVER_FULL * cpus as f64);
+    if full && search.fails(outcome) { Vec::new() } else { validity::generator_faults(trial, workload) }
+}
+
 /// Makes the trials that the search asks for.
 fn trials(
     session: &mut Session<'_>,
@@ -302,7 +319,7 @@ fn trials(
         pause(session, if subject.trials.is_empty() { Duration::ZERO } else { cooldown });
         let workload = Workload { rate, warm_up, measure, ..workload.clone() };
         let ending = if phase == Phase::Overload { Ending::AtTheEnd } else { Ending::WhenCertain };
-        let trial = match session.measure(&workload, phase.word(), ending) {
+        let mut trial = match session.measure(&workload, phase.word(), ending) {
             Ok(trial) => trial,
             Err(Stop::SetUp(sentence)) => return Some(End::BrokenOff(sentence)),
             Err(Stop::BrokenOff(why, trial)) => {
@@ -310,7 +327,9 @@ fn trials(
                 return Some(End::BrokenOff(why));
             }
         };
-        let faults = validity::generator_faults(&trial, &workload);
+        let index = u32::try_from(subject.trials.len()).unwrap_or(u32::MAX);
+        let outcome = Outcome::of(&session.criterion, &trial, index);
+        let faults = faults_that_count(session, search, &trial, &workload, &outcome);
         if !faults.is_empty() && phase != Phase::Overload && hiccups < HICCUPS_MAX {
             (hiccups, repeated) = (hiccups + 1, repeated + 1);
             session
@@ -319,10 +338,18 @@ fn trials(
             continue;
         }
         hiccups = 0;
-        let index = u32::try_from(subject.trials.len()).unwrap_or(u32::MAX);
-        let outcome = Outcome::of(&session.criterion, &trial, index);
+        let failed_by_itself = faults.is_empty() && phase != Phase::Overload && search.fails(&outcome);
+        if failed_by_itself {
+            trial.invalid.clear();
+        }
         subject.trials.push(trial);
-        if !faults.is_empty() {
+        if phase == Phase::Overload && !faults.is_empty() {
+            session.remark(format!(
+                "{}: overload at {rate:.0}/s was more than the generator's: {}",
+                subject.name,
+                faults.join("; ")
+            ));
+        } else if !faults.is_empty() {
             return Some(End::Generator(faults));
         }
         search.record(outcome);
@@ -352,6 +379,11 @@ fn finish(
     end: Option<End>,
 ) -> Course {
     let mut peak = search.peak();
+    // The search knows more than a trial's own counts: one that only fell behind has failed.
+    for step in &peak.trace {
+        let trial = usize::try_from(step.trial).ok().and_then(|trial| subject.trials.get_mut(trial));
+        trial.into_iter().for_each(|trial| trial.verdict.clone_from(&step.verdict));
+    }
     let confirmed = peak.rate > 0.0;
     if peak.generator_bound {
         session.remark(format!(

@@ -165,9 +165,12 @@ pub(super) fn finish(report: &Report, output: &OutputArgs, gates: &Gates) -> Res
         print(&summary)?;
     }
     if nothing_succeeded(report) {
-        eprintln!(
-            "sipstone: not one operation succeeded: see the failures above; the target or the users may be wrong"
-        );
+        let hint = if asks_for_credentials(report) {
+            "the server asks for credentials: add --auth challenge or --auth cached"
+        } else {
+            "the target or the users may be wrong"
+        };
+        eprintln!("sipstone: not one operation succeeded: see the failures above; {hint}");
     }
     Ok(exit_of(report, held))
 }
@@ -183,6 +186,14 @@ fn exit_of(report: &Report, gates_held: bool) -> Exit {
     } else {
         Exit::Fine
     }
+}
+
+/// Whether a challenge was a failure somewhere (RFC 3261 §22).
+fn asks_for_credentials(report: &Report) -> bool {
+    let trials = report.subjects.iter().flat_map(|subject| &subject.trials);
+    trials
+        .flat_map(|trial| trial.all.failures.keys())
+        .any(|word| word == "status-401" || word == "status-407")
 }
 
 /// Whether there were trials, and all of them in vain.

@@ -19,12 +19,13 @@ use crate::report::assemble::{self, RawTrial};
 use crate::report::host::{rfc3339, this_host};
 use crate::report::model::{FORMAT, Host, Report, Subject, TrialReport};
 use crate::report::redact;
-use crate::spec::Workload;
+use crate::spec::{Role, Workload};
 use crate::sut::{Server, Watch};
 use crate::tally::Example;
 use crate::trial::{Conductor, Early, GroupSpec, TrialError};
 use crate::validity;
 use crate::view::{self, Verbosity, View};
+use clap::ValueEnum;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -425,6 +426,15 @@ fn spec(load: &LoadArgs, server_cpus: &[u16], here: bool) -> Result<GroupSpec, R
     Ok(GroupSpec { threads: threads(usable)?, cpus: pinned, sources, ..GroupSpec::default() })
 }
 
+/// An agent's address and what it is to do: `HOST:PORT`, `HOST:PORT=loader`, `HOST:PORT=handler`.
+fn with_role(agent: &str) -> Result<(&str, Role), Refusal> {
+    let Some((address, role)) = agent.rsplit_once('=') else { return Ok((agent, Role::Both)) };
+    match Role::from_str(role, false) {
+        Ok(role) => Ok((address, role)),
+        Err(_) => refuse(format!("--agent {agent}: {role:?} is not loader, handler or both")),
+    }
+}
+
 /// Groups, with what each has to work with.
 type Groups = Vec<(GroupSpec, Box<dyn Group>)>;
 
@@ -439,11 +449,12 @@ fn groups(load: &LoadArgs, spec: &GroupSpec, host: &mut Host) -> Result<Groups, 
     }
     let token = load.agent_token_file.as_deref().map(agent::token).transpose()?;
     let mut groups: Groups = Vec::new();
-    for address in &load.agents {
+    let agents = load.agents.iter().map(|agent| with_role(agent)).collect::<Result<Vec<_>, _>>()?;
+    for (address, role) in agents {
         let group = RemoteGroup::connect(address, token.as_deref(), AGENT_WITHIN)?;
         host.threads += u32::from(spec.threads);
         host.agents.push(group.facts());
-        groups.push((spec.clone(), Box::new(group)));
+        groups.push((GroupSpec { role, ..spec.clone() }, Box::new(group)));
     }
     Ok(groups)
 }
@@ -489,6 +500,14 @@ mod tests {
         let messages = (0..20).map(|n| message(n * 1000)).collect();
         let example = Example { class: "options".into(), failure: Some("timeout".into()), messages };
         assert!(short_ladder(&example).matches("OPTIONS").count() <= LADDER_MESSAGES_MAX + 1);
+    }
+
+    #[test]
+    fn an_agent_may_be_told_to_call_or_to_answer_only() {
+        assert_eq!(with_role("h:1").ok(), Some(("h:1", Role::Both)));
+        assert_eq!(with_role("[::1]:5099=handler").ok(), Some(("[::1]:5099", Role::Handler)));
+        assert_eq!(with_role("h:1=loader").ok(), Some(("h:1", Role::Loader)));
+        assert!(with_role("h:1=proxy").unwrap_err().0.contains("loader"));
     }
 
     #[test]

@@ -147,7 +147,7 @@ pub struct Peak {
     pub low: f64,
     /// See `low`.
     pub high: f64,
-    /// Whether the generator's own limit is less than twice this (SIPSTONE §3).
+    /// Whether the generator's own limit is less than twice this.
     pub generator_bound: bool,
     /// The highest throughput of any trial, overload included, operations a second: what the papers that name no share
     /// of successes call the peak.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Ramp ×1.5 ──fail──▶ Bisect to the precision ──▶ Confirm at full length ──majority──▶ Overload ──▶ Done
-//!    │ every rate up to the limit passed ─────────────▲   │ no majority: step down (bounded)
+//!    │ every rate up to the limit passed ─────────────▲   │ no majority: step down, then up again
 //!    └ the first fails: down, until one passes            └──▶ Done, without a peak
 //! ```
 //!
@@ -12,6 +12,9 @@
 //! longer where that gives too few attempts for Wilson's bound to decide, up to the full time; they warm up for at most
 //! five seconds. They only point to where the full trials are made: what counts is the confirmation. A trial that stays
 //! undecided is made once more, four times as long; what is undecided then goes by the share that was seen.
+//!
+//! **Confirmation.** Where no majority of the full trials passes, the rate is lowered; where it had to be lowered far, it is
+//! then raised again by halves towards the lowest rate that failed. Both are bounded ([`CONFIRM_STEPS`], [`CLIMBS_MAX`]).
 //!
 //! **Falling behind.** Operations may end after the window, so that a server which carried less than was offered can still
 //! answer all of a short trial's backlog before they time out. Where operations end soon after they begin
@@ -34,6 +37,8 @@ pub const HIGHEST_RATE: f64 = 10_000_000.0;
 pub const SEARCH_TRIALS_MAX: u32 = 60;
 /// How often the rate is lowered because a majority of the full trials failed, and by how many times the precision.
 pub const CONFIRM_STEPS: [i32; 5] = [1, 1, 2, 4, 8];
+/// How often, at most, the rate is then raised again towards the lowest one that full trials failed.
+pub const CLIMBS_MAX: usize = 4;
 /// Shortest window of a search trial.
 pub const SEARCH_MEASURE_MIN: Duration = Duration::from_secs(2);
 /// Longest warm-up of a search trial.
@@ -325,10 +330,26 @@ impl Search {
         }
     }
 
+    /// Whether the search takes a trial with this outcome for failed.
+    #[must_use]
+    pub fn fails(&self, outcome: &Outcome) -> bool {
+        outcome.verdict == Verdict::Fail || self.fell_behind(outcome)
+    }
+
     /// Takes the outcome of the trial that [`Search::next`] asked for. Ignored when the search is over.
     pub fn record(&mut self, outcome: Outcome) {
         let Next::Trial { phase, rate, .. } = self.next() else { return };
-        let verdict = if self.fell_behind(&outcome) { Verdict::Fail } else { outcome.verdict };
+        let verdict = match outcome.verdict {
+            _ if self.fell_behind(&outcome) => Verdict::Fail,
+            // A full trial is not made longer.
+            Verdict::Undecided
+                if phase == Phase::Confirm && self.settled(Verdict::Undecided, outcome.success) =>
+            {
+                Verdict::Pass
+            }
+            Verdict::Undecided if phase == Phase::Confirm => Verdict::Fail,
+            verdict => verdict,
+        };
         self.trace.push(Step {
             phase: phase.word().into(),
             rate,
@@ -406,16 +427,37 @@ impl Search {
         if confirm.failed > runs - majority {
             // No majority can come any more.
             self.unconfirmed.push(confirm.rate);
-            self.step_down(&confirm);
+            if self.confirmed.is_some() { self.climb(&confirm) } else { self.step_down(&confirm) }
         } else if confirm.passed + confirm.failed < runs {
             self.stage = Stage::Confirm(confirm);
         } else {
             self.confirmed = Some(confirm.rate);
-            let limit = self.settings.limit();
-            let rates = self.settings.overload.iter().rev().map(|factor| factor * confirm.rate);
-            let rates: Vec<f64> = rates.filter(|rate| *rate <= limit).collect();
-            self.stage = if rates.is_empty() { Stage::Done } else { Stage::Overload(rates) };
+            self.climb(&confirm);
         }
+    }
+
+    /// After a rate was confirmed: where full trials failed much above it, because the way down was long, tries the middle;
+    /// else goes on to overload.
+    fn climb(&mut self, confirm: &Confirm) {
+        let Some(low) = self.confirmed else { return };
+        let above = self.unconfirmed.iter().copied().filter(|failed| *failed > low);
+        let near_enough = (1.0 + self.settings.precision).powi(2);
+        let wide = above.min_by(f64::total_cmp).filter(|high| high / low > near_enough);
+        if let Some(high) = wide.filter(|_| confirm.steps < CONFIRM_STEPS.len() + CLIMBS_MAX) {
+            let rate = (low * high).sqrt();
+            self.stage = Stage::Confirm(Confirm {
+                rate,
+                passed: 0,
+                failed: 0,
+                steps: confirm.steps + 1,
+                throughput: 0.0,
+            });
+            return;
+        }
+        let limit = self.settings.limit();
+        let rates = self.settings.overload.iter().rev().map(|factor| factor * low);
+        let rates: Vec<f64> = rates.filter(|rate| *rate <= limit).collect();
+        self.stage = if rates.is_empty() { Stage::Done } else { Stage::Overload(rates) };
     }
 
     /// Lowers the rate after the full trials failed: by the precision, then faster; at once to where the throughput of

@@ -23,6 +23,8 @@ enum Behaviour {
     Dead,
     /// Answers all of a short trial's backlog after the window; full trials have a capacity of this share.
     Tiring(f64),
+    /// Full trials above this share of the capacity break down to about half of it.
+    Breaking(f64),
     /// As a cap, but what does not fit is answered after the window: all succeed.
     Backlog,
 }
@@ -66,6 +68,10 @@ impl Server {
             Behaviour::Tiring(share) => {
                 capped(if phase == Phase::Confirm { capacity * share } else { capacity })
             }
+            Behaviour::Breaking(share) if phase == Phase::Confirm && rate > capacity * share => {
+                (capacity * 0.55, 0.55)
+            }
+            Behaviour::Breaking(_) => capped(capacity),
             Behaviour::Backlog => (rate.min(capacity), 1.0),
         }
     }
@@ -255,6 +261,16 @@ fn a_server_that_tires_is_confirmed_at_what_it_holds() {
     let peak = Server::new(Behaviour::Tiring(0.01), 5000.0, 1).search(SearchSettings::default());
     assert_eq!(peak.rate, 0.0);
     assert!(peak.ended.expect("a reason").contains("could be confirmed"));
+}
+
+#[test]
+fn a_server_that_breaks_down_in_full_trials_is_searched_upwards_again() {
+    for share in [0.98, 0.9, 0.75] {
+        let peak = Server::new(Behaviour::Breaking(share), 5000.0, 1).search(SearchSettings::default());
+        let holds = 5000.0 * share;
+        assert!(peak.rate <= holds && holds <= peak.high, "{share}: {peak:?}");
+        assert!(peak.rate > 0.95 * holds, "{share}: {} of {holds}: {:?}", peak.rate, peak.trace);
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Watching the server under test: CPU time, memory, descriptors, lost datagrams (SIPSTONE §3).
+//! Watching the server under test: CPU time, memory, descriptors, lost datagrams.
 
 //!
 //! CPU time comes from a cgroup (version 2) where there is one of the server's own, else from the process tree; both
