@@ -88,13 +88,15 @@ def sipp(rate, seconds):
                     "-r", rate, "-m", calls, "-l", 1_000_000, "-nostdin", "-trace_stat", "-stf", f"{TMP}/stat.csv", "-fd", 1, "-timeout",
                     seconds * 2 + 20, SERVER, cwd=TMP)
     # Its process ends with its last call, so its CPU time is read until it is gone.
-    used = 0
-    while caller.poll() is None:
+    # A call of which a datagram was lost at the wrong moment keeps it waiting for ever.
+    used, limit = 0, time.time() + seconds * 2 + 10
+    while caller.poll() is None and time.time() < limit:
         try:
             used = cpu_ns(caller.pid) + cpu_ns(callee.pid)
         except (FileNotFoundError, ProcessLookupError):
             pass
         time.sleep(0.02)
+    end(caller)
     end(callee)
     rows = [line.split(";") for line in open(f"{TMP}/stat.csv")]
     good = int(rows[-1][rows[0].index("SuccessfulCall(C)")])
