@@ -4,7 +4,7 @@
 #     docs/benchmarks/2007/study.sh [DIRECTORY]       # writes SCENARIO-SERVER.json there; default: beside this script
 #
 # Needs root, two free CPUs, Debian's kamailio, and `cargo build --release -p strowger -p sipstone`. The server runs on CPU 0 and is
-# started anew for each trial, the generator runs on CPU 1, ahead of everything else there. About twenty minutes: full trials are
+# started anew for each trial, the generator runs on CPU 1, ahead of everything else there. About half an hour: full trials are
 # 6 s long and made three times, where the paper's are 120 s and five; SIPSTONE_OPTIONS can say otherwise ('--duration 120s --confirm 5').
 # Both servers read the same file. Kamailio's memory options are not its defaults: its default allocator collapses under this load, and
 # 64 MB of shared memory hold the transactions of a tenth of a second.

@@ -9,7 +9,7 @@ use super::result::{self, Files, Gates};
 use super::workload::{self, Given, Pace};
 use super::{agent, refuse};
 use crate::agent::RemoteGroup;
-use crate::criterion::Criterion;
+use crate::criterion::{Criterion, expected_offered};
 use crate::group::Group;
 use crate::ladder;
 use crate::load::users::read_list;
@@ -179,7 +179,7 @@ impl<'a> Session<'a> {
     ) -> Result<TrialReport, Stop> {
         self.restart_server()?;
         let criterion = self.criterion;
-        let expected = expected_offered(workload);
+        let expected = expected_offered(&workload.classes, workload.rate, workload.measure);
         let certain = move |measured: &[(u64, u64, u64)]| criterion.certain(measured, &expected);
         let early: Option<Early<'_>> = match ending {
             Ending::AtTheEnd => None,
@@ -281,13 +281,6 @@ fn hopeless(measured: &[(u64, u64, u64)]) -> bool {
     let (succeeded, failed) =
         measured.iter().fold((0, 0), |(good, bad), class| (good + class.1, bad + class.2));
     succeeded == 0 && failed >= HOPELESS
-}
-
-/// Operations of each class that the window should see.
-fn expected_offered(workload: &Workload) -> Vec<f64> {
-    let weights: f64 = workload.classes.iter().map(|class| class.weight).sum();
-    let all = workload.rate * workload.measure.as_secs_f64();
-    workload.classes.iter().map(|class| all * class.weight / weights).collect()
 }
 
 /// The deciding messages of a failure: the last ones.
@@ -484,7 +477,8 @@ mod tests {
         let given = Given { address: "127.0.0.1:5070".parse().unwrap(), listed: Vec::new(), seed: 1 };
         let pace = Pace { rate: 100.0, warm_up: Duration::ZERO, measure: Duration::from_secs(10) };
         let offer = super::super::mix::by_name("mix:sipstone").unwrap();
-        let expected = expected_offered(&workload::build(&offer, &load, &given, pace).unwrap());
+        let workload = workload::build(&offer, &load, &given, pace).unwrap();
+        let expected = expected_offered(&workload.classes, workload.rate, workload.measure);
         assert!((expected[0] - 700.0).abs() < 1e-6 && (expected[1] - 300.0).abs() < 1e-6, "{expected:?}");
     }
 

@@ -4,10 +4,7 @@ use super::diagnosis::{self, FirstSeconds};
 use super::{Early, FINISH_GRACE, FIRST_ANSWER_MAX, Run, STOP_MAX, Trouble, intended};
 use crate::group::{Command, Event, Gone, Merger};
 use crate::report::assemble::{RawTrial, second_report};
-use crate::report::model::{Second, ServerSecond};
 use crate::spec::Workload;
-use crate::sut::Sample;
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// What has been collected of a trial.
@@ -16,14 +13,11 @@ pub(super) struct Course {
     start: Instant,
     merger: Merger,
     first: FirstSeconds,
-    /// Looks at the server at the beginnings of seconds.
-    looks: BTreeMap<u32, Sample>,
 }
 
 impl Course {
     pub(super) fn new(groups: usize, start: Instant) -> Course {
-        let (merger, first, looks) = (Merger::new(groups), FirstSeconds::default(), BTreeMap::new());
-        Course { start, merger, first, looks }
+        Course { start, merger: Merger::new(groups), first: FirstSeconds::default() }
     }
 
     /// The first group without a result.
@@ -140,11 +134,6 @@ impl Run<'_> {
         let seconds = sample.at.saturating_duration_since(course.start).as_secs_f64()
             - course.start.saturating_duration_since(sample.at).as_secs_f64();
         self.raw.server.push((seconds, sample));
-        if due.subsec_nanos() == 0
-            && let Ok(second) = u32::try_from(due.as_secs())
-        {
-            course.looks.insert(second, sample);
-        }
         Ok(())
     }
 
@@ -155,10 +144,8 @@ impl Run<'_> {
         for (second, tally) in course.merger.take_complete() {
             course.first.take(second, &tally);
             self.conductor.answered |= tally.generator.datagrams_received > 0;
-            let server = server_second(&course.looks, second);
-            course.looks = course.looks.split_off(&second);
             let measured = in_window(self.workload, second);
-            let shown = Second { server, ..second_report(second, &tally, &[]) };
+            let shown = second_report(second, &tally, &self.raw.server);
             self.view.second(&shown, self.workload.rate, measured);
             self.raw.seconds.push((second, tally));
             judge_first(&course.first, second, self.workload, self.conductor.answered)?;
@@ -205,29 +192,6 @@ fn in_window(workload: &Workload, second: u32) -> bool {
     begins >= workload.warm_up && begins < workload.warm_up + workload.measure
 }
 
-/// The server between the looks at both ends of a second.
-fn server_second(looks: &BTreeMap<u32, Sample>, second: u32) -> Option<ServerSecond> {
-    let (before, after) = (looks.get(&second)?, looks.get(&second.checked_add(1)?)?);
-    let seconds = after.at.saturating_duration_since(before.at).as_secs_f64();
-    let cores = |before: u64, after: u64| {
-        let used = Duration::from_micros(after.saturating_sub(before)).as_secs_f64();
-        if seconds > 0.0 { used / seconds } else { 0.0 }
-    };
-    let both = |before: Option<u64>, after: Option<u64>| before.zip(after);
-    Some(ServerSecond {
-        cpu_cores: cores(before.cpu_us, after.cpu_us),
-        cpu_user_cores: both(before.cpu_user_us, after.cpu_user_us)
-            .map(|(before, after)| cores(before, after)),
-        resident_bytes: after.resident_bytes,
-        descriptors: after.descriptors,
-        udp_drops: both(before.udp_drops, after.udp_drops)
-            .map(|(before, after)| after.saturating_sub(before)),
-        context_switches: both(before.context_switches, after.context_switches)
-            .map(|(before, after)| after.saturating_sub(before)),
-        threads: after.threads,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,25 +209,5 @@ mod tests {
         // A look that comes late does not make up for those that were missed.
         looks.next(ms(9_200));
         assert_eq!(looks.due, ms(10_000));
-    }
-
-    #[test]
-    fn a_second_of_the_server_is_the_difference_of_two_looks() {
-        let at = Instant::now();
-        let sample = |after, cpu_us, drops| Sample {
-            at: at + Duration::from_millis(after),
-            cpu_us,
-            cpu_user_us: None,
-            resident_bytes: 7,
-            descriptors: None,
-            udp_drops: Some(drops),
-            context_switches: None,
-            threads: 2,
-        };
-        let looks = BTreeMap::from([(3, sample(0, 1_000_000, 5)), (4, sample(1250, 2_000_000, 9))]);
-        let second = server_second(&looks, 3).unwrap();
-        assert!((second.cpu_cores - 0.8).abs() < 1e-9);
-        assert_eq!(second.udp_drops, Some(4));
-        assert_eq!(server_second(&looks, 4), None);
     }
 }
