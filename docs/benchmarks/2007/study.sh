@@ -28,7 +28,8 @@ measure() { # NAME SCENARIO CONFIGURATION FIRST-RATE
         echo "== $1, $server" >&2
         chrt -f 50 ./sipstone peak "$2" --target 127.0.0.1:5070 --start "$4" --warm-up 1s --duration 6s --drain 12s \
             --precision 3% --confirm 3 --overload 1.5,2 --label "$1, $server" --quiet ${SIPSTONE_OPTIONS:-} \
-            --sut-exec "$command" --sut-cpu 0 --sut-restart --cpus 1 --json "$out/$1-$server.json" || echo "exit $?" >&2
+            --sut-exec "$command" --sut-cpu 0 --sut-restart --cpus 1 --json "$1-$server.json" || echo "exit $?" >&2
+        cp "$1-$server.json" "$out"
     done
 }
 
