@@ -1,12 +1,15 @@
 //! baresip, a softphone, without sound devices.
 
+use std::fs;
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use crate::address::SIP_PORT;
+use crate::certificates::path;
+use crate::phone::PROGRAM_PATIENCE;
 use crate::process::poll;
-use crate::{PATIENCE, Scratch, Server, loopback};
+use crate::{Scratch, Server, Transport, loopback};
 
 /// Where baresip takes commands.
 const CONTROL_PORT: u16 = 4444;
@@ -27,11 +30,44 @@ impl Baresip {
     ///
     /// When it is not installed.
     pub fn start(server: &Server, user: &str) -> Self {
+        Self::with_account(server, user, Transport::Udp, "")
+    }
+
+    /// The same over this transport.
+    pub fn over(transport: Transport, server: &Server, user: &str) -> Self {
+        Self::with_account(server, user, transport, "")
+    }
+
+    /// One whose media is encrypted and finds its way as browsers ask for it (RFC 8827).
+    pub fn for_browsers(server: &Server, user: &str) -> Self {
+        Self::with_account(server, user, Transport::Udp, ";mediaenc=dtls_srtp;medianat=ice")
+    }
+
+    fn with_account(server: &Server, user: &str, transport: Transport, more: &str) -> Self {
         let scratch = Scratch::new(user);
         let address = IpAddr::from(loopback());
-        scratch.write("config", &configuration(address));
+        let mut configuration = configuration(address);
+        if transport.is_secure() {
+            let authority = server.authority();
+            let identity = authority.issue(&[&address.to_string()]);
+            // baresip wants certificate and key in one file.
+            let files = [&identity.certificate, &identity.key];
+            let pem = files.map(|file| fs::read_to_string(file).expect("the certificate is there")).concat();
+            let own = scratch.write("own.pem", &pem);
+            let lines = [("sip_certificate", own.as_path()), ("sip_cafile", &authority.certificate())]
+                .map(|(name, file)| format!("{name} {}\n", path(file)));
+            configuration += &lines.concat();
+        }
+        if !more.is_empty() {
+            // Only where they are needed: loading them makes a key, which takes seconds.
+            configuration += "rtcp_mux yes\nmodule srtp.so\nmodule dtls_srtp.so\nmodule ice.so\n";
+        }
+        scratch.write("config", &configuration);
         scratch.write("contacts", "");
-        scratch.write("accounts", &format!("<{}>;regint=60;answermode=auto\n", server.uri(user)));
+        let proxy = format!("sip:{};transport={}", server.address_over(transport), transport.parameter());
+        let account =
+            format!("<{}>;outbound=\"{proxy}\";regint=60;answermode=auto{more}\n", server.uri(user));
+        scratch.write("accounts", &account);
         let log = scratch.create("screen.log");
         let err = log.try_clone().expect("a log can be written to twice");
         let child = Command::new("baresip")
@@ -51,8 +87,18 @@ impl Baresip {
     ///
     /// When it does not.
     pub fn expect(&self, text: &str) {
-        let said = poll(PATIENCE, || self.scratch.read("screen.log").contains(text).then_some(()));
-        assert!(said.is_some(), "{} never says: {text}", self.user);
+        self.expect_times(text, 1);
+    }
+
+    /// The same for what it must have said so many times.
+    ///
+    /// # Panics
+    ///
+    /// When it has not.
+    pub fn expect_times(&self, text: &str, times: usize) {
+        let count = || self.scratch.read("screen.log").matches(text).count();
+        let said = poll(PROGRAM_PATIENCE, || (count() >= times).then_some(()));
+        assert!(said.is_some(), "{} does not say {times} times: {text}", self.user);
     }
 
     /// Gives it a command of its menu: `dial`, `hangup`.
@@ -62,7 +108,7 @@ impl Baresip {
     /// When it does not listen for commands.
     pub fn command(&self, command: &str, parameters: &str) {
         let control = SocketAddr::new(self.address, CONTROL_PORT);
-        let stream = poll(PATIENCE, || TcpStream::connect(control).ok());
+        let stream = poll(PROGRAM_PATIENCE, || TcpStream::connect(control).ok());
         let json = format!(r#"{{"command":"{command}","params":"{parameters}"}}"#);
         let sent = stream.and_then(|mut stream| write!(stream, "{}:{json},", json.len()).ok());
         assert!(sent.is_some(), "{} takes no commands", self.user);

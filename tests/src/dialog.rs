@@ -22,7 +22,16 @@ impl Dialog {
     ///
     /// When it does not come about.
     pub fn establish(caller: &Phone, callee: &Phone) -> (Self, Self) {
-        let invite = caller.request("INVITE", &callee.address_of_record());
+        Self::establish_at(caller, callee, &callee.address_of_record())
+    }
+
+    /// The same with this Request-URI, by which the server finds the callee.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come about.
+    pub fn establish_at(caller: &Phone, callee: &Phone, uri: &str) -> (Self, Self) {
+        let invite = caller.request("INVITE", uri);
         caller.send(&invite);
         let arrived = callee.expect_request("INVITE");
         let ok = callee.accept(&arrived);

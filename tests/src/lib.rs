@@ -1,8 +1,10 @@
 //! The harness of the end-to-end tests: the real server as a process, and peers to talk to it.
 //!
 //! - [`Server`] starts the release build of `strowger` on a loopback address of its own and stops it when dropped;
-//! - [`Phone`] is a SIP user agent on a socket, whose every message the test sees and forms, for the nasty cases;
-//! - [`Sipp`], [`Baresip`] and [`sipsak`] drive real peers;
+//! - [`Phone`] is a SIP user agent over any transport whose every message the test sees and forms, for nasty cases;
+//! - [`Connection`] is one connection byte by byte, for what no user agent would send;
+//! - [`Sipp`], [`Baresip`], [`Linphone`], [`Browser`], [`Openssl`] and [`sipsak`] drive real peers;
+//! - [`Authority`] makes certificates, good ones and bad ones, and [`Network`] hosts whose cable can be pulled;
 //! - [`Sipstone`] is our benchmark suite as a process, and [`Kamailio`] a second server for it to measure;
 //! - [`Link`] is a network that loses datagrams.
 //!
@@ -17,9 +19,16 @@
 
 mod address;
 mod baresip;
+mod browser;
+mod certificates;
+mod connection;
+mod credentials;
 mod dialog;
 mod link;
+mod linphone;
 mod message;
+mod network;
+mod openssl;
 mod phone;
 mod process;
 mod scratch;
@@ -27,19 +36,31 @@ mod server;
 mod sipp;
 mod sipsak;
 mod sipstone;
+mod streams;
+mod transport;
+mod websocket;
 
 pub use address::{loopback, loopback_v6, unique};
 pub use baresip::Baresip;
+pub use browser::Browser;
+pub use certificates::{Authority, Identity, Validity};
+pub use connection::{Connection, Ending, Received};
+pub use credentials::{Credentials, Versions};
 pub use dialog::Dialog;
 pub use link::Link;
+pub use linphone::Linphone;
 pub use message::Message;
-pub use phone::{PATIENCE, Phone, QUIET};
-pub use process::{Signal, signal, wait_for_exit};
+pub use network::Network;
+pub use openssl::{Openssl, OpensslRun, Talk};
+pub use phone::{Cut, PATIENCE, Phone, QUIET};
+pub use process::{Signal, Usage, signal, wait_for_exit};
 pub use scratch::Scratch;
-pub use server::{Server, Start, conf_directory, is_strowger, strowger_binary};
+pub use server::{Server, Start, conf_directory, is_strowger, strowger_binary, tls_configuration};
 pub use sipp::{Sipp, SippRun};
 pub use sipsak::sipsak;
 pub use sipstone::{Kamailio, Outcome, Report, Running, Sipstone};
+pub use transport::Transport;
+pub use websocket::{Frame, fragment, frame, upgrade_request};
 
 /// Ends the test at once when the suite runs against another server, saying so.
 #[macro_export]

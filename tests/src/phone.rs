@@ -1,4 +1,4 @@
-//! A SIP user agent on a socket, driven line by line from the test.
+//! A SIP user agent, driven line by line from the test: on a datagram socket, or over connections.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -8,26 +8,51 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::address::SIP_PORT;
-use crate::{Message, Server, loopback, unique};
+use crate::streams::Streams;
+use crate::{Connection, Credentials, Message, Server, Transport, loopback, unique};
 
 /// How long anything that must come is waited for: long enough for a loaded machine.
 pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long real programs are waited for, which take long to start where many do at once.
+pub(crate) const PROGRAM_PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long nothing must come before we believe that nothing will: longer than T1 (RFC 3261 §17.1.1.1), so that a
 /// wrong retransmission shows.
 pub const QUIET: Duration = Duration::from_millis(800);
 
-/// A user agent. It retransmits nothing by itself, skips copies of datagrams that it has seen, and skips 100s.
+/// A user agent. It retransmits nothing by itself, skips copies of messages that it has seen, and skips 100s.
+///
+/// Over streams it has a connection of its own to the server and a listener beside; what it answers goes back by the
+/// connection that the request came by, all else over its own one.
 #[derive(Debug)]
 pub struct Phone {
     user: String,
     /// What it puts into the To of its answers.
     tag: String,
     server: SocketAddr,
-    socket: UdpSocket,
+    wire: Wire,
+    /// Host and port in its Via and Contact where those are not its real ones.
+    advertised: Option<String>,
     seen: RefCell<HashSet<Vec<u8>>>,
     /// What went over the wire, printed when the test fails.
     transcript: RefCell<String>,
+}
+
+/// What carries a phone's messages.
+#[derive(Debug)]
+enum Wire {
+    Datagrams(UdpSocket),
+    Streams(Box<RefCell<Streams>>),
+}
+
+/// How a phone ends its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// With a FIN, and the server's is waited for.
+    Close,
+    /// With a RST.
+    Reset,
 }
 
 impl Phone {
@@ -43,8 +68,59 @@ impl Phone {
     /// When the address is taken.
     pub fn between(server: SocketAddr, local: SocketAddr, user: &str) -> Self {
         let socket = UdpSocket::bind(local).unwrap_or_else(|error| panic!("phone at {local}: {error}"));
+        Self::on(Wire::Datagrams(socket), server, user)
+    }
+
+    /// A phone of `user` that talks to the server over this transport, from an address of its own. For secure
+    /// transports it has a certificate of the server's authority for its address.
+    pub fn over(transport: Transport, server: &Server, user: &str) -> Self {
+        Self::over_at(transport, server, user, SocketAddr::from((loopback(), 0)))
+    }
+
+    /// The same at this address, where it listens; its port may be 0 for any.
+    pub fn over_at(transport: Transport, server: &Server, user: &str, local: SocketAddr) -> Self {
+        let credentials = transport.is_secure().then(|| {
+            let authority = server.authority();
+            Credentials::showing(authority, &authority.issue(&[&local.ip().to_string()]))
+        });
+        Self::over_with(transport, server, user, local, credentials)
+    }
+
+    /// The same, with these credentials.
+    ///
+    /// # Panics
+    ///
+    /// When the server cannot be connected to.
+    pub fn over_with(
+        transport: Transport,
+        server: &Server,
+        user: &str,
+        local: SocketAddr,
+        credentials: Option<Credentials>,
+    ) -> Self {
+        let target = server.address_of_family(transport, local);
+        if transport == Transport::Udp {
+            return Self::between(target, local, user);
+        }
+        let streams = Streams::new(transport, target, local, credentials);
+        let mut phone = Self::on(Wire::Streams(Box::new(RefCell::new(streams))), server.address(), user);
+        if transport.is_websocket() {
+            // RFC 7118 §5: nobody can reach a browser by name or address, so any name does.
+            phone.advertised = Some(format!("{}.invalid", unique()));
+        }
+        phone
+    }
+
+    fn on(wire: Wire, server: SocketAddr, user: &str) -> Self {
         let (seen, transcript) = (RefCell::default(), RefCell::default());
-        Self { user: user.to_owned(), tag: unique(), server, socket, seen, transcript }
+        Self { user: user.to_owned(), tag: unique(), server, wire, advertised: None, seen, transcript }
+    }
+
+    /// As behind a NAT: its Via and Contact name this host and port, where nobody is.
+    #[must_use]
+    pub fn advertising(mut self, host_port: &str) -> Self {
+        self.advertised = Some(host_port.to_owned());
+        self
     }
 
     /// Where it listens.
@@ -53,7 +129,60 @@ impl Phone {
     ///
     /// Never: its socket is bound.
     pub fn address(&self) -> SocketAddr {
-        self.socket.local_addr().expect("invariant: the socket is bound")
+        match &self.wire {
+            Wire::Datagrams(socket) => socket.local_addr().expect("invariant: the socket is bound"),
+            Wire::Streams(streams) => streams.borrow().address(),
+        }
+    }
+
+    /// What its messages travel over.
+    pub fn transport(&self) -> Transport {
+        match &self.wire {
+            Wire::Datagrams(_) => Transport::Udp,
+            Wire::Streams(streams) => streams.borrow().transport(),
+        }
+    }
+
+    /// Ends all of its connections; its listener stays.
+    pub fn cut(&self, how: Cut) {
+        self.streams().borrow_mut().cut(how);
+    }
+
+    /// Opens a new connection to the server.
+    pub fn reconnect(&self) {
+        self.streams().borrow_mut().connect();
+    }
+
+    /// Refuses connections from now on.
+    pub fn stop_listening(&self) {
+        self.streams().borrow_mut().stop_listening();
+    }
+
+    /// How many connections the server has opened to it.
+    pub fn opened_by_server(&self) -> usize {
+        self.streams().borrow_mut().accepted()
+    }
+
+    /// How many pongs (RFC 5626 §3.5.1) came so far.
+    pub fn pongs(&self) -> u32 {
+        self.streams().borrow().pongs()
+    }
+
+    /// Does something with the phone's own connection.
+    pub fn with_connection<T>(&self, run: impl FnOnce(&mut Connection) -> T) -> T {
+        run(self.streams().borrow_mut().own())
+    }
+
+    fn streams(&self) -> &RefCell<Streams> {
+        match &self.wire {
+            Wire::Streams(streams) => streams,
+            Wire::Datagrams(_) => panic!("a phone over UDP has no connections"),
+        }
+    }
+
+    /// Host and port that it gives others.
+    fn sent_by(&self) -> String {
+        self.advertised.clone().unwrap_or_else(|| self.address().to_string())
     }
 
     /// The user's public address, at the server's.
@@ -63,7 +192,10 @@ impl Phone {
 
     /// The URI of this phone itself.
     pub fn contact(&self) -> String {
-        format!("sip:{}@{}", self.user, self.address())
+        match self.transport() {
+            Transport::Udp => format!("sip:{}@{}", self.user, self.sent_by()),
+            other => format!("sip:{}@{};transport={}", self.user, self.sent_by(), other.parameter()),
+        }
     }
 
     /// A new request of this phone outside a dialog (RFC 3261 §8.1.1).
@@ -71,7 +203,7 @@ impl Phone {
         let request =
             Message { start: format!("{method} {uri} SIP/2.0"), headers: Vec::new(), body: String::new() };
         request
-            .with("Via", format!("SIP/2.0/UDP {};branch=z9hG4bK{}", self.address(), unique()))
+            .with("Via", self.via())
             .with("Max-Forwards", 70)
             .with("From", format!("<{}>;tag={}", self.address_of_record(), unique()))
             .with("To", format!("<{uri}>"))
@@ -79,6 +211,11 @@ impl Phone {
             .with("CSeq", format!("1 {method}"))
             .with("Contact", format!("<{}>", self.contact()))
             .with("Content-Length", 0)
+    }
+
+    /// A Via of this phone with a branch of its own.
+    pub fn via(&self) -> String {
+        format!("SIP/2.0/{} {};branch=z9hG4bK{}", self.transport().via(), self.sent_by(), unique())
     }
 
     /// A REGISTER of this phone's address-of-record (RFC 3261 §10.2), with its contact.
@@ -146,7 +283,12 @@ impl Phone {
     /// When the network refuses them.
     pub fn send_bytes(&self, bytes: &[u8]) {
         self.note("sent", bytes);
-        self.socket.send_to(bytes, self.server).unwrap_or_else(|error| panic!("sending: {error}"));
+        match &self.wire {
+            Wire::Datagrams(socket) => {
+                socket.send_to(bytes, self.server).unwrap_or_else(|error| panic!("sending: {error}"));
+            }
+            Wire::Streams(streams) => streams.borrow_mut().send(bytes),
+        }
     }
 
     /// Sends a message to the server from another port of this phone's address, as a phone behind a restless NAT
@@ -237,20 +379,18 @@ impl Phone {
         None
     }
 
-    /// The next datagram, whatever it is, if one comes within the limit.
+    /// The next datagram, whatever it is, if one comes within the limit; over streams the next message.
     ///
     /// # Panics
     ///
     /// When the socket breaks.
     pub fn receive_bytes(&self, limit: Duration) -> Option<Vec<u8>> {
-        // A timeout of zero would mean none at all.
-        let limit = limit.max(Duration::from_millis(1));
-        self.socket.set_read_timeout(Some(limit)).expect("invariant: the timeout is not zero");
-        let mut buffer = vec![0; usize::from(u16::MAX)];
-        let (length, _) = self.socket.recv_from(&mut buffer).ok()?;
-        buffer.truncate(length);
-        self.note("got", &buffer);
-        Some(buffer)
+        let bytes = match &self.wire {
+            Wire::Datagrams(socket) => datagram(socket, limit),
+            Wire::Streams(streams) => streams.borrow_mut().receive(limit),
+        }?;
+        self.note("got", &bytes);
+        Some(bytes)
     }
 
     fn next(&self, wanted: &str) -> Message {
@@ -270,6 +410,16 @@ impl Drop for Phone {
             eprintln!("---- {} at {}\n{}", self.user, self.address(), self.transcript.borrow());
         }
     }
+}
+
+fn datagram(socket: &UdpSocket, limit: Duration) -> Option<Vec<u8>> {
+    // A timeout of zero would mean none at all.
+    let limit = limit.max(Duration::from_millis(1));
+    socket.set_read_timeout(Some(limit)).expect("invariant: the timeout is not zero");
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    let (length, _) = socket.recv_from(&mut buffer).ok()?;
+    buffer.truncate(length);
+    Some(buffer)
 }
 
 /// A request with the identity of the transaction of `invite`.

@@ -1,5 +1,6 @@
 //! Child processes: ending them, and waiting for their end with a limit.
 
+use std::fs;
 use std::io;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
@@ -15,6 +16,32 @@ pub enum Signal {
     Terminate,
     /// What Ctrl-C sends.
     Interrupt,
+    /// Asks a server to read its files again.
+    HangUp,
+}
+
+/// What a process uses of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Memory that is resident, in kB (proc(5), `VmRSS`).
+    pub resident_kb: u64,
+    /// Open descriptors.
+    pub descriptors: usize,
+}
+
+impl Usage {
+    /// Of the process with this id.
+    ///
+    /// # Panics
+    ///
+    /// When there is none.
+    pub fn of(id: u32) -> Self {
+        let status = fs::read_to_string(format!("/proc/{id}/status")).expect("the process runs");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident_kb = resident.and_then(|text| text.trim().split(' ').next()?.parse().ok());
+        let descriptors = fs::read_dir(format!("/proc/{id}/fd")).expect("the process is ours").count();
+        Self { resident_kb: resident_kb.expect("Linux tells the resident memory in kB"), descriptors }
+    }
 }
 
 /// Sends a signal to a child of ours.
@@ -26,6 +53,7 @@ pub fn signal(child: &Child, signal: Signal) {
     let name = match signal {
         Signal::Terminate => "TERM",
         Signal::Interrupt => "INT",
+        Signal::HangUp => "HUP",
     };
     let line = format!("kill -s {name} {}", child.id());
     // A child that has just ended by itself is no failure of the test.

@@ -9,8 +9,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::address::SIP_PORT;
+use crate::certificates::path;
 use crate::process::poll;
-use crate::{Message, PATIENCE, Scratch, Signal, loopback, signal, unique, wait_for_exit};
+use crate::{
+    Authority, Credentials, Identity, Message, Network, PATIENCE, Scratch, Signal, Transport, Usage,
+    loopback, signal, unique, wait_for_exit,
+};
 
 /// How long one question whether the server is there waits for its answer.
 const PING: Duration = Duration::from_millis(200);
@@ -46,8 +50,10 @@ pub fn strowger_binary() -> PathBuf {
 #[derive(Debug)]
 pub struct Start {
     configuration: String,
-    listen: Vec<SocketAddr>,
+    listen: Vec<(Transport, SocketAddr)>,
     arguments: Vec<String>,
+    tls: Option<(Authority, String)>,
+    network: Option<Network>,
     /// Strowger starts without a file.
     embedded: bool,
 }
@@ -55,7 +61,9 @@ pub struct Start {
 /// A running server. Dropping it stops it, and fails the test if it has crashed.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    listen: Vec<(Transport, SocketAddr)>,
+    authority: Option<Authority>,
+    network: Option<Network>,
     child: Child,
     scratch: Scratch,
     /// It was told to stop, so its end is no crash.
@@ -73,21 +81,60 @@ impl Start {
         let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf").join(&file);
         let path = if ours.is_file() { ours } else { conf_directory().join(&file) };
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let listen = vec![SocketAddr::from((loopback(), SIP_PORT))];
-        Self { configuration: text, listen, arguments: Vec::new(), embedded: false }
+        let listen = vec![(Transport::Udp, SocketAddr::from((loopback(), SIP_PORT)))];
+        let arguments = Vec::new();
+        Self { configuration: text, listen, arguments, tls: None, network: None, embedded: false }
+    }
+
+    /// Its first address.
+    pub fn address(&self) -> SocketAddr {
+        self.listen[0].1
+    }
+
+    /// Listening over these transports too, each on its usual port of the first address.
+    #[must_use]
+    pub fn over(mut self, transports: &[Transport]) -> Self {
+        let ip = self.address().ip();
+        let more = transports.iter().map(|transport| (*transport, SocketAddr::new(ip, transport.port())));
+        self.listen.extend(more);
+        self
+    }
+
+    /// Listening over this transport at this address too.
+    #[must_use]
+    pub fn over_at(mut self, transport: Transport, address: SocketAddr) -> Self {
+        self.listen.push((transport, address));
+        self
+    }
+
+    /// With certificates of this authority, as this `tls.cfg` says. Without, a server that listens securely has a
+    /// certificate for its addresses, of an authority of its own, and asks clients for none.
+    #[must_use]
+    pub fn tls(mut self, authority: Authority, configuration: impl Into<String>) -> Self {
+        self.tls = Some((authority, configuration.into()));
+        self
+    }
+
+    /// On a host of its own in this network, at that host's address.
+    #[must_use]
+    pub fn inside(mut self, network: Network) -> Self {
+        let ip = network.server();
+        self.listen.iter_mut().for_each(|(_, address)| address.set_ip(ip));
+        self.network = Some(network);
+        self
     }
 
     /// Listening on these addresses too.
     #[must_use]
     pub fn listening_on(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
-        self.listen.extend(addresses);
+        self.listen.extend(addresses.into_iter().map(|address| (Transport::Udp, address)));
         self
     }
 
     /// Listening on these addresses instead of one of its own.
     #[must_use]
     pub fn listening_only_on(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
-        self.listen = addresses.into_iter().collect();
+        self.listen = addresses.into_iter().map(|address| (Transport::Udp, address)).collect();
         self
     }
 
@@ -123,31 +170,76 @@ impl Start {
     /// # Panics
     ///
     /// When it does not start.
-    pub fn spawn(self) -> Server {
+    pub fn spawn(mut self) -> Server {
         let scratch = Scratch::new("server");
         let (text, listens) = rewrite_listen(&self.configuration, &self.listen);
         let file = scratch.write("server.cfg", &text);
-        let mut command = if is_strowger() {
-            let mut command = Command::new(strowger_binary());
-            if !self.embedded {
-                command.arg("run").arg(&file);
-            }
-            command.args(&self.arguments);
-            command
-        } else {
-            kamailio(&file, &scratch)
-        };
+        let mut command = self.command(&file, &scratch);
         if !listens || self.embedded {
-            command.args(self.listen.iter().flat_map(|address| ["-l".to_owned(), format!("udp:{address}")]));
+            command.args(
+                self.listen.iter().flat_map(|(_, address)| ["-l".to_owned(), format!("udp:{address}")]),
+            );
+        }
+        let secure = self.listen.iter().any(|(transport, _)| transport.is_secure());
+        let tls = self.tls.take().or_else(|| secure.then(|| own_certificate(&self.listen)));
+        if let Some((_, configuration)) = &tls {
+            let file = scratch.write("tls.cfg", configuration);
+            command.arg("-A").arg("WITH_TLS").arg("-A").arg(format!("TLS_CONFIG=\"{}\"", path(&file)));
+        }
+        if self.listen.iter().any(|(transport, _)| transport.is_websocket()) {
+            command.arg("-A").arg("WITH_WEBSOCKET");
         }
         let log = scratch.create("server.log");
         let err = log.try_clone().expect("a log can be written to twice");
         let child = command.stdin(Stdio::null()).stdout(log).stderr(err).spawn();
         let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let mut server = Server { address: self.listen[0], child, scratch, stopping: false };
+        let (authority, network) = (tls.map(|(authority, _)| authority), self.network);
+        let mut server = Server { listen: self.listen, authority, network, child, scratch, stopping: false };
         server.wait_until_ready();
         server
     }
+
+    /// The command line up to what depends on the listeners.
+    fn command(&self, file: &Path, scratch: &Scratch) -> Command {
+        let program = if is_strowger() { strowger_binary() } else { PathBuf::from("kamailio") };
+        let mut command = match &self.network {
+            Some(network) => network.command(&program),
+            None => Command::new(program),
+        };
+        if !is_strowger() {
+            let streams = self.listen.iter().any(|(transport, _)| *transport != Transport::Udp);
+            kamailio(&mut command, file, scratch, streams);
+            command.args(["-A", "WITH_NATHELPER"]);
+            return command;
+        }
+        if !self.embedded {
+            command.arg("run").arg(file);
+        }
+        command.args(&self.arguments);
+        command
+    }
+}
+
+/// An authority, and a `tls.cfg` with a certificate of it for these addresses.
+fn own_certificate(listen: &[(Transport, SocketAddr)]) -> (Authority, String) {
+    let authority = Authority::new("the authority of a test");
+    let mut names: Vec<String> = listen.iter().map(|(_, address)| address.ip().to_string()).collect();
+    names.dedup();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let configuration = tls_configuration(&authority, &authority.issue(&names), "");
+    (authority, configuration)
+}
+
+/// A `tls.cfg`: this certificate for the server, more lines for it, and for connections that it opens this authority.
+pub fn tls_configuration(authority: &Authority, identity: &Identity, more: &str) -> String {
+    let (certificate, key) = (path(&identity.certificate), path(&identity.key));
+    let ca = authority.certificate();
+    format!(
+        "[server:default]\nmethod = TLSv1.2+\ncertificate = {certificate}\nprivate_key = {key}\n{more}\n\
+         [client:default]\nmethod = TLSv1.2+\ncertificate = {certificate}\nprivate_key = {key}\n\
+         verify_certificate = yes\nrequire_certificate = yes\nca_list = {}\n",
+        path(&ca)
+    )
 }
 
 impl Server {
@@ -158,12 +250,82 @@ impl Server {
 
     /// Its first address.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listen[0].1
+    }
+
+    /// Its first address for this transport.
+    ///
+    /// # Panics
+    ///
+    /// When it was not told to listen over it.
+    pub fn address_over(&self, transport: Transport) -> SocketAddr {
+        let mut found =
+            self.listen.iter().filter(|(other, _)| *other == transport).map(|(_, address)| *address);
+        found.next().unwrap_or_else(|| panic!("the server does not listen over {}", transport.via()))
+    }
+
+    /// Its first address for this transport that is of the same family as the peer's.
+    pub(crate) fn address_of_family(&self, transport: Transport, peer: SocketAddr) -> SocketAddr {
+        let is_fit =
+            |other: Transport, address: SocketAddr| other == transport && address.is_ipv4() == peer.is_ipv4();
+        let found = self.listen.iter().find(|(other, address)| is_fit(*other, *address));
+        found.map_or_else(|| self.address_over(transport), |(_, address)| *address)
+    }
+
+    /// Whose certificates it has and trusts.
+    ///
+    /// # Panics
+    ///
+    /// When it has none.
+    pub fn authority(&self) -> &Authority {
+        self.authority.as_ref().expect("the server has no certificates")
+    }
+
+    /// What a phone without a certificate needs to connect to it securely.
+    pub fn credentials(&self) -> Credentials {
+        Credentials::trusting(self.authority())
+    }
+
+    /// The hosts that it runs among.
+    ///
+    /// # Panics
+    ///
+    /// When it runs on this one.
+    pub fn network(&self) -> &Network {
+        self.network.as_ref().expect("the server runs on this host")
+    }
+
+    /// Writes its `tls.cfg` anew; SIGHUP lets it read that.
+    pub fn write_tls(&self, configuration: &str) {
+        self.scratch.write("tls.cfg", configuration);
+    }
+
+    /// What it uses of the machine now.
+    pub fn usage(&self) -> Usage {
+        Usage::of(self.child.id())
+    }
+
+    /// Waits until its log says this.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    pub fn expect_log(&self, text: &str) {
+        let said = poll(PATIENCE, || self.log().contains(text).then_some(()));
+        assert!(said.is_some(), "the server never says: {text}");
+    }
+
+    /// Sends it a signal that it survives.
+    pub fn signal(&self, which: Signal) {
+        signal(&self.child, which);
     }
 
     /// The URI of a user of this server.
     pub fn uri(&self, user: &str) -> String {
-        format!("sip:{user}@{}", self.address.ip())
+        match self.address() {
+            SocketAddr::V4(address) => format!("sip:{user}@{}", address.ip()),
+            SocketAddr::V6(address) => format!("sip:{user}@[{}]", address.ip()),
+        }
     }
 
     /// The process id.
@@ -178,7 +340,7 @@ impl Server {
 
     /// Whether it answers a request.
     pub fn is_answering(&self) -> bool {
-        self.is_answering_at(self.address)
+        self.is_answering_at(self.address())
     }
 
     /// Whether it answers a request to this address, from this address.
@@ -209,9 +371,17 @@ impl Server {
                 self.stopping = true;
                 panic!("the server ended at once ({status}):\n{}", self.log());
             }
-            ping(self.address).then_some(())
+            self.is_ready().then_some(())
         });
         assert!(ready.is_some(), "the server does not answer");
+    }
+
+    /// Whether it answers, or takes connections where a ping does not get to.
+    fn is_ready(&self) -> bool {
+        match &self.network {
+            None => ping(self.address()),
+            Some(network) => network.dial(self.address_over(Transport::Tcp)).is_ok(),
+        }
     }
 
     fn kill(&mut self) {
@@ -264,14 +434,18 @@ fn ping(server: SocketAddr) -> bool {
 }
 
 /// The configuration with its `listen` lines replaced, and whether there were any.
-fn rewrite_listen(configuration: &str, addresses: &[SocketAddr]) -> (String, bool) {
+fn rewrite_listen(configuration: &str, addresses: &[(Transport, SocketAddr)]) -> (String, bool) {
     let mut lines: Vec<String> = Vec::new();
     let mut listens = false;
     for line in configuration.lines() {
         if !line.starts_with("listen=") {
             lines.push(line.to_owned());
         } else if !listens {
-            lines.extend(addresses.iter().map(|address| format!("listen=udp:{address}")));
+            lines.extend(
+                addresses
+                    .iter()
+                    .map(|(transport, address)| format!("listen={}:{address}", listen_protocol(*transport))),
+            );
             listens = true;
         }
     }
@@ -279,9 +453,18 @@ fn rewrite_listen(configuration: &str, addresses: &[SocketAddr]) -> (String, boo
     (lines.join("\n"), listens)
 }
 
-fn kamailio(file: &Path, scratch: &Scratch) -> Command {
-    let mut command = Command::new("kamailio");
-    command.args(["-DD", "-E", "-T", "-m", "64", "-M", "8", "-n", "1"]);
+/// The protocol of a `listen`. Kamailio upgrades to WebSocket on listeners of TCP and TLS.
+fn listen_protocol(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Ws if !is_strowger() => "tcp",
+        Transport::Wss if !is_strowger() => "tls",
+        Transport::Wss => "wss",
+        other => other.parameter(),
+    }
+}
+
+fn kamailio(command: &mut Command, file: &Path, scratch: &Scratch, streams: bool) {
+    command.args(["-DD", "-E", "-m", "64", "-M", "8", "-n", "1"]);
+    command.args(if streams { ["-N", "2"].as_slice() } else { &["-T"] });
     command.arg("-Y").arg(scratch.path()).arg("-P").arg(scratch.file("pid")).arg("-f").arg(file);
-    command
 }

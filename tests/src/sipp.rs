@@ -21,6 +21,8 @@ pub struct Sipp {
     target: SocketAddr,
     timeout: Duration,
     traced: bool,
+    /// Where Linux lists its socket (proc(5)).
+    table: &'static str,
     command: Command,
     scratch: Scratch,
 }
@@ -55,7 +57,8 @@ impl Sipp {
             .arg(scratch.file("errors.log"))
             .args(["-key", "domain", &server.address().ip().to_string()]);
         let (scenario, target) = (scenario.to_owned(), server.address());
-        Self { scenario, address, target, timeout: TIMEOUT, traced: true, command, scratch }
+        let table = "/proc/net/udp";
+        Self { scenario, address, target, timeout: TIMEOUT, traced: true, table, command, scratch }
     }
 
     /// Where it sends from and listens.
@@ -80,6 +83,13 @@ impl Sipp {
     #[must_use]
     pub fn key(self, name: &str, value: &str) -> Self {
         self.arguments(["-key", name, value])
+    }
+
+    /// Over TCP: `t1` with one connection for all calls, `tn` with one for each.
+    #[must_use]
+    pub fn over_tcp(mut self, mode: &str) -> Self {
+        self.table = "/proc/net/tcp";
+        self.arguments(["-t", mode, "-max_socket", "1000"])
     }
 
     /// Calls per second.
@@ -129,7 +139,7 @@ impl Sipp {
             SippRun { scenario: self.scenario, timeout: self.timeout, child, scratch: self.scratch };
         let listening = poll(PATIENCE, || {
             let ended = matches!(run.child.try_wait(), Ok(Some(_)));
-            (ended || is_udp_bound(self.address)).then_some(())
+            (ended || is_bound(self.table, self.address)).then_some(())
         });
         assert!(listening.is_some(), "sipp {} does not listen", run.scenario);
         run
@@ -161,11 +171,11 @@ impl Drop for SippRun {
     }
 }
 
-/// Whether a process has bound this UDP address, as Linux lists them (proc(5), `/proc/net/udp`).
-fn is_udp_bound(address: SocketAddr) -> bool {
+/// Whether a process has bound this address, as Linux lists them (proc(5), `/proc/net/udp` and `/proc/net/tcp`).
+fn is_bound(table: &str, address: SocketAddr) -> bool {
     let SocketAddr::V4(address) = address else { return false };
     let wanted = format!(" {:08X}:{:04X} ", network_order(*address.ip()), address.port());
-    fs::read_to_string("/proc/net/udp").is_ok_and(|table| table.contains(&wanted))
+    fs::read_to_string(table).is_ok_and(|table| table.contains(&wanted))
 }
 
 /// The address as the kernel prints it: its four octets read as one number of this machine.

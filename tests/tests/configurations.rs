@@ -2,11 +2,18 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::Instant;
 
-use end_to_end::{Dialog, Phone, Server, conf_directory, is_strowger, only_strowger, strowger_binary};
+use end_to_end::{
+    Authority, Connection, Credentials, Dialog, PATIENCE, Phone, Scratch, Server, Signal, Transport,
+    conf_directory, is_strowger, loopback, only_strowger, signal, strowger_binary, wait_for_exit,
+};
 
 /// Where each of the files is run. A new one needs its test first.
-const TESTED: [&str; 5] = ["default.cfg", "redirect.cfg", "registrar.cfg", "ser-2003.cfg", "stateless.cfg"];
+const TESTED: [&str; 6] =
+    ["default.cfg", "edge.cfg", "redirect.cfg", "registrar.cfg", "ser-2003.cfg", "stateless.cfg"];
+/// Profiles of TLS, which configurations name.
+const PROFILES: [&str; 2] = ["edge-tls.cfg", "tls.cfg"];
 
 #[test]
 fn every_example_is_tested_and_checks() {
@@ -14,7 +21,15 @@ fn every_example_is_tested_and_checks() {
         fs::read_dir(conf_directory()).expect("the examples").map(|entry| entry.expect("an entry").path());
     let mut names: Vec<String> = Vec::new();
     for file in files.filter(|file| file.extension().is_some_and(|extension| extension == "cfg")) {
-        names.extend(file.file_name().map(|name| name.to_string_lossy().into_owned()));
+        let name = file.file_name().expect("a file has a name").to_string_lossy().into_owned();
+        if PROFILES.contains(&name.as_str()) {
+            continue;
+        }
+        names.push(name);
+        // It needs certificates: `the_edge_serves_as_its_header_says`.
+        if file.ends_with("edge.cfg") {
+            continue;
+        }
         let checked = if is_strowger() {
             Command::new(strowger_binary()).arg("check").arg(&file).output()
         } else if file.ends_with("ser-2003.cfg") {
@@ -27,6 +42,71 @@ fn every_example_is_tested_and_checks() {
     }
     names.sort();
     assert_eq!(names, TESTED);
+}
+
+/// The commands that the file's header names, to the letter, in a directory of their own.
+#[test]
+fn the_edge_serves_as_its_header_says() {
+    only_strowger!("lines of it are ours");
+    let scratch = Scratch::new("edge");
+    let ip = loopback();
+    for name in ["edge.cfg", "edge-tls.cfg"] {
+        let text = fs::read_to_string(conf_directory().join(name)).expect("the example");
+        scratch.write(name, &text.replace("127.0.0.1", &ip.to_string()));
+    }
+    let strowger = |arguments: &[&str]| {
+        let output = Command::new(strowger_binary()).args(arguments).current_dir(scratch.path()).output();
+        let output = output.expect("the server starts");
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+    };
+    let ours = ip.to_string();
+    strowger(&["cert", "ca", "--out", "ca"]);
+    strowger(&[
+        "cert",
+        "server",
+        "--ca",
+        "ca",
+        "--name",
+        "edge.example.com",
+        "--name",
+        "localhost",
+        "--ip",
+        &ours,
+        "--out",
+        ".",
+    ]);
+    strowger(&["cert", "client", "--ca", "ca", "--name", "edge.example.com", "--out", "."]);
+    strowger(&["check", "edge.cfg"]);
+    let mut edge = Command::new(strowger_binary());
+    let mut edge =
+        edge.args(["run", "edge.cfg"]).current_dir(scratch.path()).spawn().expect("the server starts");
+    let phones = Credentials::trusting(&Authority::made_elsewhere(scratch.file("ca/ca.pem")));
+    let served = [
+        (Transport::Tcp, 5060, None),
+        (Transport::Tls, 5061, Some(&phones)),
+        (Transport::Wss, 8443, Some(&phones)),
+    ];
+    for (transport, port, credentials) in served {
+        let until = Instant::now() + PATIENCE;
+        let mut connection = loop {
+            match Connection::attempt(transport, None, (ip, port).into(), credentials) {
+                Ok(connection) => break connection,
+                Err(error) => assert!(Instant::now() < until, "{transport:?}: {error}"),
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        };
+        let request = format!(
+            "OPTIONS sip:{ip} SIP/2.0\r\nVia: SIP/2.0/{} phone.invalid;branch=z9hG4bK{port}\r\nMax-Forwards: 70\r\n\
+             From: <sip:alice@{ip}>;tag=1\r\nTo: <sip:{ip}>\r\nCall-ID: {port}\r\nCSeq: 1 OPTIONS\r\n\
+             Content-Length: 0\r\n\r\n",
+            transport.via()
+        );
+        connection.send_message(request);
+        connection.expect_response(200);
+    }
+    signal(&edge, Signal::Terminate);
+    let ended = wait_for_exit(&mut edge, PATIENCE).expect("it ends");
+    assert!(ended.success(), "{ended}");
 }
 
 #[test]

@@ -558,7 +558,8 @@ fn mistakes_of_the_command_line_are_told_before_anything_is_sent() {
         ("run options --gate p99<=0.9*base", &["--base"]),
         ("run options --duratoin 3s", &["--duration", "see sipstone run --help"]),
         ("run options --json /nonexistent/x.json", &["/nonexistent"]),
-        ("run options --transport tls", &["tls"]),
+        ("run options --transport sctp", &["sctp"]),
+        ("run options --caller-connections per-call", &["--transport tcp"]),
         ("run register --ring 1s", &["--ring"]),
     ] {
         let (command, rest) = words.split_once(' ').expect("invariant: each has a command and more");
@@ -666,6 +667,64 @@ fn a_search_finds_no_more_than_the_server_carries() {
     let peak = report.number("/subjects/0/peak/rate");
     assert!(peak <= 220.0, "200/s are served, and yet the peak is {peak}/s:\n{}", outcome.stdout);
     assert!(peak >= 100.0 || is_cut_short(&report), "{}", outcome.said());
+}
+
+/// Calls over a transport with connections, at the null server.
+#[test]
+fn calls_go_over_connections_and_are_counted() {
+    for (transport, options, opened_each) in [
+        ("tcp", "--users 30", 0),
+        ("tcp", "--caller-connections per-call --callee-connections per-call --users 200", 1),
+        ("tls", "--caller-connections per-transaction --users 30", 2),
+        ("tls", "--caller-connections per-call --tls reuse --users 30", 1),
+        ("ws", "--callee-connections pool:2 --users 30", 0),
+    ] {
+        let address = SocketAddr::from((loopback(), 5060));
+        let reuse = if options.contains("reuse") { "--tls reuse" } else { "" };
+        let _null = Running::null(address, &format!("--trying --transport {transport} {reuse}"));
+        let outcome = Sipstone::offering("run", "invite", address)
+            .words("--rate 50 --duration 1s --warm-up 0s --threads 1 --drain 5s")
+            .words(&format!("--transport {transport} {options}"))
+            .finish();
+        let report = outcome.report();
+        assert_all_succeeded(&report, "invite");
+        let (succeeded, opened) = (
+            report.number(&format!("{ALL}/succeeded")),
+            report.number("/subjects/0/trials/0/connections/opened"),
+        );
+        let expected = succeeded * f64::from(opened_each);
+        assert!((opened - expected).abs() <= 4.0, "{transport} {options}: {opened} opened of {expected}");
+        assert_eq!(report.at("/subjects/0/links/caller/transport"), transport);
+    }
+}
+
+/// A run that asks for resumed sessions, at a server that resumes none, measures something else.
+#[test]
+fn a_server_that_resumes_no_session_makes_a_reuse_run_invalid() {
+    let address = SocketAddr::from((loopback(), 5060));
+    let _null = Running::null(address, "--trying --transport tls --tls full");
+    let outcome = Sipstone::offering("run", "options", address)
+        .words("--rate 50 --duration 1s --warm-up 0s --threads 1 --transport tls --tls reuse")
+        .words("--caller-connections per-call")
+        .finish();
+    assert_eq!(outcome.code, Some(3));
+    let invalid = outcome.report();
+    let invalid = invalid.strings("/invalid");
+    assert!(invalid.iter().any(|sentence| sentence.contains("--tls reuse at least 99 %")), "{invalid:?}");
+}
+
+#[test]
+fn a_search_over_connections_finds_no_more_than_the_server_carries() {
+    for transport in ["tcp", "tls"] {
+        let address = SocketAddr::from((loopback(), 5060));
+        let _null = Running::null(address, &format!("--trying --cap 200 --transport {transport}"));
+        let line = Sipstone::offering("peak", "outbound", address).words(SEARCH);
+        let outcome = line.words(&format!("--start 300 --max-rate 300 --transport {transport}")).finish();
+        let report = outcome.report();
+        let peak = report.number("/subjects/0/peak/rate");
+        assert!(peak <= 220.0, "200/s are served, and yet the peak is {peak}/s:\n{}", outcome.stdout);
+        assert!(peak >= 100.0 || is_cut_short(&report), "{}", outcome.said());
+    }
 }
 
 #[test]

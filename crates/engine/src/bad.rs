@@ -19,11 +19,7 @@ const SCAN_BYTES_MAX: usize = 8_192;
 const SCAN_LINES_MAX: usize = 128;
 
 /// Answers if it can.
-pub(crate) fn answer(bytes: &[u8], path: Path, datagram: bool, counters: &mut Counters, out: &mut Outbox) {
-    // A stream that cannot be understood has no next message; its owner closes it.
-    if !datagram {
-        return;
-    }
+pub(crate) fn answer(bytes: &[u8], path: Path, counters: &mut Counters, out: &mut Outbox) {
     let start = out.bytes.len();
     if write(bytes, &mut out.bytes) {
         let range = start..out.bytes.len();

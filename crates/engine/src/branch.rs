@@ -4,12 +4,15 @@
 //! z9hG4bK SS LLLLLL GGGGGG BB CCCCCCCCCCCCC . HHHHHHHHHHHHH     stateful
 //!         |  slot   gener. |  cookie          loop hash
 //!         shard            index of the branch
-//! z9hG4bK s SS IIII        CCCCCCCCCCCCC . HHHHHHHHHHHHH        stateless
+//! z9hG4bK s SS IIII        CCCCCCCCCCCCC . HHHHHHHHHHHHH        stateless, from a datagram
 //!           |  listener    hash of the received branch
+//! z9hG4bK s SS IIII FFFFFFFFFFFFF CCCCCCCCCCCCC . HHHHHHHHHHHHH stateless, from a stream
+//!                   connection
 //! ```
 //!
 //! Digits are base 32 in lower case, all fields have a fixed width, so a response finds its transaction by reading.
 
+use crate::io::FlowId;
 use alloc::vec::Vec;
 
 /// What every branch of RFC 3261 begins with (§8.1.1.7).
@@ -30,6 +33,7 @@ pub(crate) const BRANCH_INDEX_MAX: u16 = (1 << 10) - 1;
 const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 const STATEFUL_LEN: usize = 7 + 2 + 6 + 6 + 2 + 13 + 1 + 13;
 const STATELESS_LEN: usize = 7 + 1 + 2 + 4 + 13 + 1 + 13;
+const STATELESS_FLOW_LEN: usize = STATELESS_LEN + 13;
 
 /// A branch parameter of our own making.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +59,9 @@ pub(crate) enum OwnBranch {
         shard: u8,
         /// The listener that the request came by.
         listener: u16,
-        /// A hash of the received branch.
+        /// The connection that it came by, if it was one: the way back (RFC 3261 §18.2.2).
+        flow: FlowId,
+        /// A hash of the received branch and of the connection.
         unique: u64,
         /// Where the request would go.
         loop_hash: u64,
@@ -76,10 +82,13 @@ impl OwnBranch {
                 out.push(b'.');
                 put(out, loop_hash, 13);
             }
-            OwnBranch::Stateless { shard, listener, unique, loop_hash } => {
+            OwnBranch::Stateless { shard, listener, flow, unique, loop_hash } => {
                 out.push(b's');
                 put(out, u64::from(shard), 2);
                 put(out, u64::from(listener), 4);
+                if flow != FlowId::NONE {
+                    put(out, flow.0, 13);
+                }
                 put(out, unique, 13);
                 out.push(b'.');
                 put(out, loop_hash, 13);
@@ -101,9 +110,17 @@ impl OwnBranch {
                 cookie: read(text, 23, 13)?,
                 loop_hash: dot(text, 36).and_then(|()| read(text, 37, 13))?,
             }),
+            STATELESS_FLOW_LEN if text.get(7) == Some(&b's') => Some(OwnBranch::Stateless {
+                shard: read(text, 8, 2)? as u8,
+                listener: read(text, 10, 4)? as u16,
+                flow: FlowId(read(text, 14, 13)?),
+                unique: read(text, 27, 13)?,
+                loop_hash: dot(text, 40).and_then(|()| read(text, 41, 13))?,
+            }),
             STATELESS_LEN if text.get(7) == Some(&b's') => Some(OwnBranch::Stateless {
                 shard: read(text, 8, 2)? as u8,
                 listener: read(text, 10, 4)? as u16,
+                flow: FlowId::NONE,
                 unique: read(text, 14, 13)?,
                 loop_hash: dot(text, 27).and_then(|()| read(text, 28, 13))?,
             }),
@@ -142,7 +159,8 @@ fn dot(text: &[u8], at: usize) -> Option<()> {
     (text.get(at) == Some(&b'.')).then_some(())
 }
 
-fn read(text: &[u8], from: usize, digits: usize) -> Option<u64> {
+/// Reads `digits` base-32 digits at `from`.
+pub(crate) fn read(text: &[u8], from: usize, digits: usize) -> Option<u64> {
     let mut value = 0u64;
     for &digit in text.get(from..from + digits)? {
         let digit = match digit {
@@ -172,7 +190,20 @@ mod tests {
                 cookie: u64::MAX - 5,
                 loop_hash: 42,
             },
-            OwnBranch::Stateless { shard: 3, listener: 9, unique: u64::MAX, loop_hash: 1 << 63 },
+            OwnBranch::Stateless {
+                shard: 3,
+                listener: 9,
+                flow: FlowId::NONE,
+                unique: u64::MAX,
+                loop_hash: 1 << 63,
+            },
+            OwnBranch::Stateless {
+                shard: 3,
+                listener: 9,
+                flow: FlowId(u64::MAX - 7),
+                unique: 0,
+                loop_hash: 1,
+            },
         ];
         for branch in both {
             let mut text = Vec::new();

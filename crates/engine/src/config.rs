@@ -143,6 +143,28 @@ impl Default for Limits {
     }
 }
 
+/// What depends on the transport that a message takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transports {
+    /// The longest request that leaves by UDP where the next hop's URI names no transport; a longer one takes
+    /// [`Transports::long_transport`] (RFC 3261 §18.1.1). Default 1,300 bytes; 0: all leave by UDP.
+    pub datagram_bytes_max: usize,
+    /// What a request takes that is too long for UDP, where there is such a listener of the family: TCP (the default)
+    /// or TLS; none: it leaves by UDP.
+    pub long_transport: Option<Transport>,
+    /// Whether `alias` in the topmost Via of a request over TCP makes its connection one for requests to its sender
+    /// (RFC 5923); default false, as it lets one host of a shared address speak for another. Over TLS only
+    /// [`RequestContext::alias`](crate::RequestContext::alias) does it: whether the peer has proved who it is, is not
+    /// known here.
+    pub accept_aliases: bool,
+}
+
+impl Default for Transports {
+    fn default() -> Transports {
+        Transports { datagram_bytes_max: 1_300, long_transport: Some(Transport::Tcp), accept_aliases: false }
+    }
+}
+
 /// Everything an endpoint is told before it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -154,6 +176,8 @@ pub struct Config {
     pub timers: Timers,
     /// Limits.
     pub limits: Limits,
+    /// What depends on transports.
+    pub transports: Transports,
     /// Which shard this endpoint is, from 0.
     pub shard: u8,
     /// How many shards there are; at least 1.
@@ -173,6 +197,7 @@ impl Default for Config {
             aliases: Vec::new(),
             timers: Timers::default(),
             limits: Limits::default(),
+            transports: Transports::default(),
             shard: 0,
             shards: 1,
             server_header: None,

@@ -163,6 +163,10 @@ pub enum RelayError {
     Breadth,
     /// No listener can reach the next hop.
     NoRoute,
+    /// The request is for a `sips` URI, and its next hop for a `sip` one or without TLS (RFC 5630 §5.3).
+    SipsNotAllowed,
+    /// The next hop wants TLS, and there is no listener that can reach it by TLS (RFC 5630 §5.3).
+    SipsRequired,
     /// The next hop's name has no address.
     Unresolvable,
     /// There is no target that has not been tried.
@@ -190,6 +194,7 @@ impl RelayError {
             RelayError::TooManyHops => 483,
             RelayError::Breadth => 440,
             RelayError::NoRoute | RelayError::Unresolvable => 478,
+            RelayError::SipsNotAllowed | RelayError::SipsRequired => 480,
             RelayError::NoTarget => 404,
             RelayError::TableFull => 503,
             RelayError::Cancelled => 487,
@@ -209,6 +214,7 @@ impl RelayError {
             RelayError::TooManyHops => "Too Many Hops",
             RelayError::Breadth => "Max-Breadth Exceeded",
             RelayError::NoRoute => "No Transport to Destination",
+            RelayError::SipsNotAllowed | RelayError::SipsRequired => "Temporarily Unavailable",
             RelayError::Unresolvable => "Unresolvable Destination",
             RelayError::NoTarget => "Not Found",
             RelayError::TableFull => "Service Unavailable",
@@ -464,7 +470,7 @@ impl<'a, S> RequestContext<'a, S> {
         if self.arrival.fix.forced || self.message.via_top().is_ok_and(|via| via.rport().is_some()) {
             return;
         }
-        let path = self.arrival.path;
+        let path = Path { fallback_port: self.arrival.reply_path.fallback_port, ..self.arrival.path };
         self.arrival.fix = crate::reply::ViaFix {
             received: Some(crate::reply::canonical(path.remote.ip())),
             rport: Some(path.remote.port()),
@@ -480,6 +486,15 @@ impl<'a, S> RequestContext<'a, S> {
     /// Asks the next hop, by an `rport` in our Via, to answer to the port that the request leaves by.
     pub fn ask_rport(&mut self) {
         self.plan.local_rport = true;
+    }
+
+    /// Lets requests to the sender take the connection that this one came by, as if it led to `port` of the sender
+    /// (RFC 5923), by default the port of the topmost Via; false where it came by a datagram.
+    pub fn alias(&mut self, port: Option<u16>) -> bool {
+        let transport = self.listener().transport;
+        let Some(port) = self.core.alias_port(&self.message, transport, port) else { return false };
+        self.out.outputs.push(crate::io::Output::Alias { path: self.arrival.path, port });
+        true
     }
 
     // --- transactions -------------------------------------------------------------------------------------------------

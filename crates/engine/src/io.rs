@@ -10,13 +10,24 @@ use core::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u16);
 
-/// One connection of a stream transport, or [`FlowId::DATAGRAM`].
+/// One connection of a stream transport, or [`FlowId::NONE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowId(pub u64);
 
 impl FlowId {
-    /// No connection: the listener's own datagram socket.
-    pub const DATAGRAM: FlowId = FlowId(0);
+    /// No particular connection: on datagrams the listener's socket, on streams whichever leads to the peer.
+    pub const NONE: FlowId = FlowId(0);
+}
+
+/// A name that a TLS peer must prove (RFC 5922), known by [`Endpoint::domain`](crate::Endpoint::domain).
+///
+/// Each shard has its own; a number is not used for another name afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DomainId(pub u32);
+
+impl DomainId {
+    /// No name: the peer's address is what it must prove.
+    pub const NONE: DomainId = DomainId(0);
 }
 
 /// A way to and from a peer: enough to answer on the path by which a message came.
@@ -31,6 +42,18 @@ pub struct Path {
     pub local: Option<IpAddr>,
     /// The peer.
     pub remote: SocketAddr,
+    /// On a stream transport the port of the peer to connect to if `flow` is gone: that of its sent-by (RFC 3261
+    /// §18.2.2); 0 where nothing is to be opened then.
+    pub fallback_port: u16,
+    /// Whom a TLS connection that is opened for this must lead to.
+    pub domain: DomainId,
+}
+
+impl Path {
+    /// A path without a particular connection.
+    pub fn new(listener: ListenerId, local: Option<IpAddr>, remote: SocketAddr) -> Path {
+        Path { listener, flow: FlowId::NONE, local, remote, fallback_port: 0, domain: DomainId::NONE }
+    }
 }
 
 /// Names a question that left by [`Output::Ask`].
@@ -104,6 +127,14 @@ pub enum Output {
         ask: Ask,
         /// When the engine stops waiting.
         deadline: sip::Instant,
+    },
+    /// The connection `path.flow` may be used for requests to `path.remote`'s address with this port (RFC 5923): its
+    /// peer listens there. Of two connections for one address the later one counts.
+    Alias {
+        /// The connection.
+        path: Path,
+        /// The port of the peer's own listener.
+        port: u16,
     },
 }
 

@@ -15,8 +15,10 @@ mod config;
 mod context;
 
 mod counters;
+mod domains;
 mod endpoint;
 mod io;
+mod long;
 mod mac;
 mod machine;
 mod own;
@@ -31,12 +33,13 @@ mod shard;
 mod steer;
 mod table;
 mod transaction;
+mod waiting;
 mod wheel;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{Alias, Config, Limits, Listener, Timers};
+pub use config::{Alias, Config, Limits, Listener, Timers, Transports};
 pub use context::{
     BranchContext, BranchVerdict, Branches, EngineError, Handled, MaxForwards, RelayError, ReplyContext,
     ReplyError, ReplyVerdict, RequestContext, RouteVerdict, Target, TargetsFull, TransactionId,
@@ -44,6 +47,6 @@ pub use context::{
 };
 pub use counters::Counters;
 pub use endpoint::Endpoint;
-pub use io::{Answer, Ask, AskId, FlowId, Input, ListenerId, Outbox, Output, Path};
+pub use io::{Answer, Ask, AskId, DomainId, FlowId, Input, ListenerId, Outbox, Output, Path};
 pub use own::Own;
 pub use steer::steer;

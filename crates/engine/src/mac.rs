@@ -16,6 +16,8 @@ pub(crate) enum Purpose {
     Stateless = 3,
     /// The token that marks our Record-Route.
     OwnToken = 4,
+    /// The address of a connection in a Record-Route of ours (RFC 5626 §5.2).
+    FlowToken = 5,
 }
 
 /// The keys of one server; all shards share them.
@@ -53,6 +55,12 @@ impl Keys {
             hasher.write_u32(part.len() as u32);
         }
         hasher.finish()
+    }
+
+    /// What the tables of one kind hash with.
+    pub(crate) fn random_state(&self, kind: &[u8]) -> ahash::RandomState {
+        let (one, two) = (self.hash(&[kind, b"1"]), self.hash(&[kind, b"2"]));
+        ahash::RandomState::with_seeds(one, two, !one, !two)
     }
 
     /// A streaming fast hash.

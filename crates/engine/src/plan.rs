@@ -1,8 +1,10 @@
 //! What a script has decided about one request so far: its targets (RFC 3261 §16.5), record routing, hops.
 
 use crate::context::{RelayError, Target};
+use crate::io::ListenerId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use core::ops::Range;
 use core::time::Duration;
 use sip::{Edits, Uri};
@@ -56,6 +58,8 @@ pub(crate) struct PlannedTarget {
     pub(crate) destination: Option<Span>,
     pub(crate) path: Option<Span>,
     pub(crate) q: u16,
+    /// Whether `destination` came with the target: it is where a contact's connection leads, not a choice of the script.
+    pub(crate) registered: bool,
     /// Whether a branch has been made of it, or it was found unroutable.
     pub(crate) tried: bool,
 }
@@ -72,6 +76,10 @@ pub(crate) struct Plan {
     pub(crate) last_route_removed: bool,
     /// Whether it is known that no Route value is left: all were taken off, or the script removed the header.
     pub(crate) routes_gone: bool,
+    /// The listener that the last own Route named: the one to leave by (thesis §3.4.1).
+    pub(crate) way_out: Option<ListenerId>,
+    /// The peer of the connection that it named (RFC 5626 §5.3).
+    pub(crate) connection: Option<SocketAddr>,
     /// Max-Forwards to be written.
     pub(crate) max_forwards: Option<u32>,
     /// Breadth that is left (RFC 5393 §5.3.3).
@@ -152,6 +160,7 @@ impl Plan {
         let changed = self.slice(&span) != self.destination(target);
         if let Some(target) = self.targets.get_mut(target) {
             target.destination = span;
+            target.registered = false;
             target.tried &= !changed;
         }
     }
@@ -219,6 +228,7 @@ impl Plan {
                 None => None,
             },
             q: target.q,
+            registered: target.destination.is_some(),
             tried: false,
         })
     }

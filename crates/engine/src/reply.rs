@@ -2,7 +2,8 @@
 //!
 //! # Where responses go
 //!
-//! On streams: the connection. On datagrams: to the address that the request came from, at its port if the topmost Via
+//! On streams: the connection; if it is gone, a new one to the address that the request came from, at the port of
+//! sent-by, and to a WebSocket client none (RFC 7118 §5). On datagrams: to the address that the request came from, at its port if the topmost Via
 //! has `rport`, else at the port of sent-by. `maddr` is honoured only where it is the literal of a unicast address;
 //! `ttl` never: a request must not make us send to a group.
 //!
@@ -13,15 +14,15 @@
 //! heard from twice: a real client retransmits and gets it then. A relayed response goes as it came.
 
 use crate::context::{Arrival, RelayError, ReplyError};
-use crate::io::{FlowId, Outbox, Output, Path};
+use crate::io::{FlowId, ListenerId, Outbox, Output, Path};
 use crate::mac::Purpose;
-use crate::own::{Text, default_port};
+use crate::own::{Text, default_port, is_websocket};
 use crate::shard::Core;
 use crate::table::EntryId;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
-use sip::{HeaderName, Instant, Message, Method, ResponseSpec, Transport};
+use sip::{HeaderName, Instant, Message, Method, ResponseSpec, Transport, Via};
 
 /// What is added to the topmost Via (RFC 3261 §18.2.1, RFC 3581 §4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,7 +71,8 @@ pub(crate) fn arrival(message: &Message<'_>, path: Path, transport: Transport) -
     let received = (rport.is_some() || via.host.ip() != Some(source)).then_some(source);
     let fix = ViaFix { received, rport, forced: false };
     if !is_datagram(transport) {
-        return Arrival { path, reply_path: path, fix };
+        let reply_path = Path { fallback_port: fallback_port(&via, transport), ..path };
+        return Arrival { path, reply_path, fix };
     }
     let sent_by_port = via.port.unwrap_or(default_port(transport));
     let maddr = via.maddr().and_then(|maddr| unicast(maddr.ip()));
@@ -82,12 +84,19 @@ pub(crate) fn arrival(message: &Message<'_>, path: Path, transport: Transport) -
     Arrival { path, reply_path, fix }
 }
 
+/// The port to connect to when the connection of a request is gone (RFC 3261 §18.2.2): that of sent-by; 0, none, for a
+/// WebSocket client.
+fn fallback_port(via: &Via<'_>, transport: Transport) -> u16 {
+    if is_websocket(transport) { 0 } else { via.port.unwrap_or(default_port(transport)) }
+}
+
 /// An address that names one host.
 pub(crate) fn unicast(ip: Option<IpAddr>) -> Option<IpAddr> {
     ip.filter(|ip| !ip.is_multicast() && !ip.is_unspecified() && *ip != IpAddr::from([255, 255, 255, 255]))
 }
 
-/// The way on for a response without state: the topmost Via below ours (RFC 3261 §18.2.2).
+/// The way on for a response without state: the connection of the request, `path.flow`, or the topmost Via below ours
+/// (RFC 3261 §18.2.2).
 pub(crate) fn next_via_path(message: &Message<'_>, path: Path, transport: Transport) -> Option<Path> {
     let via = message.via_below()?;
     let port = via.port.unwrap_or(default_port(via.transport));
@@ -101,8 +110,11 @@ pub(crate) fn next_via_path(message: &Message<'_>, path: Path, transport: Transp
     if port == 0 {
         return None;
     }
-    let flow = if is_datagram(transport) { FlowId::DATAGRAM } else { path.flow };
-    Some(Path { flow, remote: SocketAddr::new(ip, port), ..path })
+    let remote = SocketAddr::new(ip, port);
+    Some(match is_datagram(transport) {
+        true => Path { flow: FlowId::NONE, remote, ..path },
+        false => Path { remote, fallback_port: fallback_port(&via, transport), ..path },
+    })
 }
 
 /// Addresses heard from: a small table without buckets; an address that is pushed out counts as new.
@@ -226,6 +238,34 @@ impl<S> Core<S> {
         }
     }
 
+    /// Adds the Content-Length that a stream needs (RFC 3261 §20.14) to what was written from `start` on, if `message`,
+    /// of which it was made, had none.
+    pub(crate) fn add_content_length(
+        &mut self,
+        message: &Message<'_>,
+        listener: ListenerId,
+        start: usize,
+        out: &mut Vec<u8>,
+    ) {
+        let stream = matches!(self.own.transport(listener), Transport::Tcp | Transport::Tls);
+        if !stream || message.content_length() != Ok(None) {
+            return;
+        }
+        let mut spare = core::mem::take(&mut self.spare);
+        let written = out.get(start..).and_then(|bytes| Message::parse(bytes, &mut spare).ok());
+        let place = written
+            .filter(|written| written.content_length() == Ok(None))
+            .map(|written| (start + written.headers_end(), written.body().len()));
+        self.spare = spare;
+        if let Some((at, length)) = place {
+            let mut text = core::mem::take(&mut self.text);
+            text.clear();
+            let _ = write!(Text(&mut text), "Content-Length: {length}\r\n");
+            out.splice(at..at, text.iter().copied());
+            self.text = text;
+        }
+    }
+
     /// Replies without state.
     pub(crate) fn reply_stateless(
         &mut self,
@@ -305,6 +345,13 @@ impl<S> Core<S> {
                 headers.extend_from_slice(b"\r\n");
             }
             Some(RelayError::TableFull) => self.write_retry_after(&mut headers),
+            // RFC 5630 §5.3: so that the caller knows which scheme would do.
+            Some(RelayError::SipsNotAllowed) => {
+                self.write_warning(arrival, "380", "SIPS Not Allowed", &mut headers);
+            }
+            Some(RelayError::SipsRequired) => {
+                self.write_warning(arrival, "381", "SIPS Required", &mut headers);
+            }
             _ => {}
         }
         let reply = Reply { status, reason: reason.as_bytes(), headers: &headers, body: b"" };
@@ -317,6 +364,13 @@ impl<S> Core<S> {
         };
         self.error_lines = headers;
         result
+    }
+
+    /// Appends a Warning (RFC 3261 §20.43).
+    fn write_warning(&self, arrival: &Arrival, code: &str, text: &str, lines: &mut Vec<u8>) {
+        let _ = write!(Text(lines), "Warning: {code} ");
+        self.own.write_sent_by(arrival.path.listener, arrival.path.local, lines);
+        let _ = write!(Text(lines), " \"{text}\"\r\n");
     }
 
     /// Refuses a request without state: 503 with Retry-After (RFC 3261 §21.5.4).

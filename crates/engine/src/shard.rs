@@ -3,10 +3,12 @@
 use crate::config::Config;
 use crate::context::{Arrival, EngineError};
 use crate::counters::Counters;
+use crate::domains::Domains;
 use crate::io::{ListenerId, Outbox, Output};
+use crate::long::Refusals;
 use crate::mac::Keys;
 use crate::machine::{Actions, Arm, Delivery, Emit, Report};
-use crate::own::Own;
+use crate::own::{Own, default_port};
 use crate::plan::Works;
 use crate::pool::Pool;
 use crate::reply::{Heard, Reply, is_datagram};
@@ -15,9 +17,10 @@ use crate::server_invite::ServerInvite;
 use crate::server_non_invite::ServerNonInvite;
 use crate::table::{EntryId, Table};
 use crate::transaction::{Entry, KEY_INLINE, Server};
+use crate::waiting::{WAITING_MAX, Waiting};
 use crate::wheel::{TimerId, TimerKey, Wheel, Which};
 use alloc::vec::Vec;
-use sip::{Index, Instant, Message, Method};
+use sip::{Index, Instant, Message, Method, Transport, Via};
 use smallvec::SmallVec;
 
 /// Bytes that the last response of a finished transaction may take by itself; longer ones share
@@ -26,7 +29,7 @@ pub(crate) const FINISHED_BYTES_MAX: usize = 3_072;
 /// Bytes of all longer last responses of a shard together, 16 MiB; past it such a response is sent once and not kept, so
 /// that it is not sent again.
 pub(crate) const LONG_BYTES_MAX: usize = 16 << 20;
-/// Slots of the table looked at after a transport error; branches beyond them wait for Timer B or F.
+/// Slots of the table looked at after an error of a datagram; branches beyond them wait for Timer B or F.
 pub(crate) const TRANSPORT_ERROR_SCAN_MAX: usize = 16_384;
 
 /// See the module's documentation.
@@ -41,6 +44,9 @@ pub(crate) struct Core<S> {
     pub(crate) resolver: Resolver,
     pub(crate) counters: Counters,
     pub(crate) heard: Heard,
+    pub(crate) waiting: Waiting,
+    pub(crate) refusals: Refusals,
+    pub(crate) domains: Domains,
     /// For parsing what a transaction holds, beside the message at hand.
     pub(crate) spare: Index,
     pub(crate) lines: Vec<u8>,
@@ -65,6 +71,9 @@ impl<S> Core<S> {
             own: Own::new(&config, &keys),
             table: Table::new(config.limits.transactions_max),
             resolver: Resolver::new(config.limits.resolves_max, &keys),
+            waiting: Waiting::new(WAITING_MAX, &keys),
+            refusals: Refusals::new(&keys),
+            domains: Domains::new(&keys),
             keys,
             config,
             wheel: Wheel::new(),
@@ -94,6 +103,21 @@ impl<S> Core<S> {
     /// How a listener's transport delivers.
     pub(crate) fn delivery(&self, listener: ListenerId) -> Delivery {
         if is_datagram(self.own.transport(listener)) { Delivery::Unreliable } else { Delivery::Reliable }
+    }
+
+    /// The port that a connection may be used for (RFC 5923): `port`, else that of the topmost Via; `None` where the
+    /// request came by a datagram, or from a WebSocket client, which listens nowhere.
+    pub(crate) fn alias_port(
+        &self,
+        message: &Message<'_>,
+        transport: Transport,
+        port: Option<u16>,
+    ) -> Option<u16> {
+        if !matches!(transport, Transport::Tcp | Transport::Tls) {
+            return None;
+        }
+        let via = message.via_top().ok()?;
+        Some(port.or(via.port).unwrap_or(default_port(transport)))
     }
 
     // --- matching (RFC 3261 §17.2.3) ----------------------------------------------------------------------------------
@@ -208,6 +232,7 @@ impl<S> Core<S> {
         for branch in &mut entry.branches {
             self.wheel.cancel(&mut branch.resend);
             self.wheel.cancel(&mut branch.expire);
+            self.waiting.remove(&mut branch.waiting);
             self.pool.drop(&mut branch.sent);
         }
         if let Some(best) = &mut entry.best {
@@ -453,6 +478,24 @@ pub(crate) fn request_key(message: &Message<'_>, method: Method) -> Option<Small
     write_request_key(message, method, &mut key).then_some(key)
 }
 
+/// The [`request_key`] of an INVITE with this Via; `None` without the magic cookie.
+pub(crate) fn via_key(via: &Via<'_>) -> Option<SmallVec<[u8; KEY_INLINE]>> {
+    let branch = via.branch().filter(|branch| crate::branch::is_magic(branch) && branch.len() > 7)?;
+    let mut key = SmallVec::from_slice(b"3I");
+    write_via_key(branch, via, &mut key);
+    Some(key)
+}
+
+fn write_via_key(branch: &[u8], via: &Via<'_>, key: &mut SmallVec<[u8; KEY_INLINE]>) {
+    key.extend_from_slice(branch);
+    key.push(0);
+    let start = key.len();
+    key.extend_from_slice(via.sent_by_bytes());
+    if let Some(sent_by) = key.get_mut(start..) {
+        sent_by.make_ascii_lowercase();
+    }
+}
+
 /// Makes `key` the [`request_key`]; false and empty if there is none.
 fn write_request_key(message: &Message<'_>, method: Method, key: &mut SmallVec<[u8; KEY_INLINE]>) -> bool {
     key.clear();
@@ -470,13 +513,7 @@ fn write_request_key(message: &Message<'_>, method: Method, key: &mut SmallVec<[
         }
     }
     if key.first() == Some(&b'3') {
-        key.extend_from_slice(branch);
-        key.push(0);
-        let start = key.len();
-        key.extend_from_slice(via.sent_by_bytes());
-        if let Some(sent_by) = key.get_mut(start..) {
-            sent_by.make_ascii_lowercase();
-        }
+        write_via_key(branch, &via, key);
         return true;
     }
     for part in [

@@ -3,11 +3,12 @@
 
 use crate::client_invite::ClientInvite;
 use crate::client_non_invite::ClientNonInvite;
-use crate::io::Path;
+use crate::io::{ListenerId, Path};
 use crate::plan::Work;
 use crate::reply::ViaFix;
 use crate::server_invite::ServerInvite;
 use crate::server_non_invite::ServerNonInvite;
+use crate::waiting::WaitId;
 use crate::wheel::TimerId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -64,6 +65,14 @@ pub(crate) enum Client {
 }
 
 impl Client {
+    /// Whether it was sent and nothing has come back.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(
+            self,
+            Client::Invite(ClientInvite::Calling { .. }) | Client::NonInvite(ClientNonInvite::Trying { .. })
+        )
+    }
+
     pub(crate) fn is_terminated(&self) -> bool {
         matches!(
             self,
@@ -105,6 +114,12 @@ pub(crate) struct Branch {
     /// The final status, its own or the one made up for it; 0 while there is none.
     pub(crate) status: u16,
     pub(crate) path: Path,
+    /// Whether the next hop's URI leaves the transport to us (RFC 3261 §18.1.1).
+    pub(crate) free: bool,
+    /// The listener and the port of the peer to be tried when `path` fails before anything has come back.
+    pub(crate) second: Option<(ListenerId, u16)>,
+    /// Its place among those that wait on streams.
+    pub(crate) waiting: WaitId,
     pub(crate) cookie: u64,
     /// The second part of its branch parameter.
     pub(crate) loop_hash: u64,

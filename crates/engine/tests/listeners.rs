@@ -59,8 +59,7 @@ fn a_wildcard_listener_writes_the_local_address_of_the_message() {
     config.listeners[0].address = "0.0.0.0:5060".parse().expect("an address");
     let mut network = Network::with(config, recording());
     let invite = Request::invite(1).bytes();
-    let path =
-        Path { listener: ListenerId(0), flow: FlowId::DATAGRAM, local: Some(PROXY.ip()), remote: ALICE };
+    let path = Path::new(ListenerId(0), Some(PROXY.ip()), ALICE);
     network.handle(Input::Message { path, bytes: &invite });
     let received = network.only(BOB, "INVITE");
     assert!(received.vias()[0].contains("10.0.0.1"), "{}", received.text());
@@ -95,7 +94,7 @@ fn over_tcp(script: Script) -> Network {
 
 fn send_over_tcp(network: &mut Network, request: &Request) {
     let remote = SocketAddr::new(ALICE.ip(), 40_000);
-    let path = Path { listener: ListenerId(0), flow: FlowId(7), local: Some(PROXY.ip()), remote };
+    let path = Path { flow: FlowId(7), ..Path::new(ListenerId(0), Some(PROXY.ip()), remote) };
     network.handle(Input::Message { path, bytes: &request.bytes() });
 }
 

@@ -48,10 +48,14 @@ pub(crate) static REFUSED_MODULES: &[(&str, &str)] = &[
     ("auth_db", "digest authentication is not there yet"),
     ("auth_radius", "digest authentication is not there yet"),
     ("auth_ephemeral", "digest authentication is not there yet"),
-    ("tls", "TLS is not there yet"),
-    ("websocket", "WebSocket is not there yet"),
-    ("xhttp", "HTTP is not there yet"),
-    ("nathelper", "help for phones behind NAT is not there yet"),
+    (
+        "xhttp",
+        "HTTP is spoken on WebSocket listeners alone, and answered there by itself: write `listen=ws:ADDRESS:PORT` or `listen=wss:ADDRESS:PORT`, and leave xhttp and event_route[xhttp:request] out",
+    ),
+    (
+        "nathelper",
+        "help for phones behind NAT by UDP is not there yet; by TCP, TLS and WebSocket none is needed: a contact is reached by its connection",
+    ),
     ("nat_traversal", "help for phones behind NAT is not there yet"),
     ("rtpproxy", "media relays are not there yet"),
     ("rtpengine", "media relays are not there yet"),

@@ -34,18 +34,22 @@ mod table;
 mod tests;
 mod text;
 mod textops;
+mod tls;
 mod tm;
 mod uri_parts;
 mod user;
 mod usrloc;
+mod websocket;
 mod xlog;
 
 pub use crate::log::{Level, Log, NoLog};
 pub use run::{Clock, Environment, Run, State, Then};
 pub use settings::{
-    Listen, ListenHost, OptionsSettings, PathMode, RegistrarSettings, SanitySettings, Settings, timers,
+    ConnectionSettings, Keepalive, Listen, ListenHost, OptionsSettings, PathMode, RegistrarSettings,
+    SanitySettings, Settings, WebSocketSettings, timers,
 };
 pub use table::{Function, Module, Variable};
+pub use tls::{TlsCertificate, TlsConfiguration, TlsPeer, TlsProfile, TlsProfiles, TlsVersion, Written};
 pub use user::{ScriptUser, Suspended};
 
 use ::core::iter;
@@ -53,7 +57,7 @@ use alloc::vec::Vec;
 use route::{Catalogue, Class, Contexts, Thing};
 
 /// The modules, the core first.
-static MODULES: [&Module; 12] = [
+static MODULES: [&Module; 14] = [
     &core::MODULE,
     &sl::MODULE,
     &tm::MODULE,
@@ -66,6 +70,8 @@ static MODULES: [&Module; 12] = [
     &pv::MODULE,
     &xlog::MODULE,
     &sanity::MODULE,
+    &websocket::MODULE,
+    &tls::MODULE,
 ];
 
 /// All modules, the core first.
@@ -96,11 +102,19 @@ pub(crate) fn catalogue_with<'t>(further: impl Iterator<Item = &'t &'static Modu
     for (name, why) in absent::REFUSED_MODULES {
         catalogue.add_absent(Thing::Module, name, Class::Refused(why));
     }
-    for (name, why) in absent::VARIABLES {
+    for (name, why) in absent::VARIABLES.iter().chain(tls::ABSENT_VARIABLES) {
         catalogue.add_absent(Thing::Variable, name, Class::Refused(why));
     }
-    let functions =
-        [sl::ABSENT, tm::ABSENT, rr::ABSENT, registrar::ABSENT, textops::ABSENT, siputils::ABSENT];
+    let functions = [
+        sl::ABSENT,
+        tm::ABSENT,
+        rr::ABSENT,
+        registrar::ABSENT,
+        textops::ABSENT,
+        siputils::ABSENT,
+        websocket::ABSENT,
+        tls::ABSENT,
+    ];
     for (name, why) in functions.into_iter().flatten() {
         catalogue.add_absent(Thing::Function, name, Class::Refused(why));
     }

@@ -28,9 +28,12 @@ pub(crate) static MODULE: Module = Module {
         harmless_parameter("enable_full_lr", "the parameter is written `;lr`; every loose router knows it."),
         harmless_parameter(
             "enable_double_rr",
-            "two Record-Routes are written where a request leaves by another listener than it came by, and only there.",
+            "two Record-Routes are written where a request leaves by another listener than it came by, and where a side can be reached only by its connection.",
         ),
-        harmless_parameter("enable_socket_mismatch_warning", "the listener of a Route is not compared."),
+        harmless_parameter(
+            "enable_socket_mismatch_warning",
+            "a request leaves by the listener that our second Route names, where that fits.",
+        ),
         harmless_parameter("ignore_sips", "a sips: request is record-routed as it is."),
         refused_parameter(
             "add_username",
@@ -42,7 +45,7 @@ pub(crate) static MODULE: Module = Module {
         ),
         harmless_parameter(
             "force_send_socket",
-            "a request leaves by the listener that its destination needs.",
+            "a request leaves by the listener that our second Route names, where its destination can be reached by that.",
         ),
         harmless_parameter("sockname_mode", "listeners are known by their addresses."),
     ],

@@ -2,6 +2,7 @@
 
 use crate::core::settings_table::SETTINGS;
 use crate::log::Level;
+use crate::tls::TlsConfiguration;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
@@ -9,7 +10,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::time::Duration;
-use engine::{Alias, Timers};
+use engine::{Alias, Timers, Transports};
 use location::{BelowMinimum, Policy};
 use route::{Catalogue, Constant, Diagnostic, Program, Severity, Socket, Span, VariableId};
 use sip::Transport;
@@ -35,7 +36,7 @@ pub enum ListenHost {
 /// One `listen`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
-    /// The transport; UDP is the only one yet.
+    /// The transport: UDP, TCP, TLS, WebSocket or WebSocket over TLS.
     pub transport: Transport,
     /// Where.
     pub host: ListenHost,
@@ -53,29 +54,32 @@ impl Listen {
         Listen { transport: Transport::Udp, host, port, advertise: None, span: Span::default() }
     }
 
-    /// Reads `udp:ADDRESS:PORT` as a command line has it: `udp:` and `:PORT` may be left out, an IPv6 address is in
-    /// brackets, and an interface's name or `*` may stand for an address.
+    /// Reads `PROTOCOL:ADDRESS:PORT` as a command line has it: `udp:` and `:PORT` may be left out, an IPv6 address is in
+    /// brackets, and an interface's name or `*` may stand for an address. `default_port` is for UDP and TCP; TLS has
+    /// 5061, WebSocket 80 and 443.
     ///
     /// # Errors
     ///
     /// What to write instead.
     pub fn parse(text: &str, default_port: u16) -> Result<Listen, &'static str> {
         const EXPECTED: &str =
-            "write udp:ADDRESS:PORT, for example udp:192.0.2.1:5060 or udp:[2001:db8::1]:5060";
+            "write PROTOCOL:ADDRESS:PORT, for example udp:192.0.2.1:5060 or tls:[2001:db8::1]:5061";
         // A bare IPv6 address has no port: its colons are its own.
         if let Ok(address) = text.parse::<IpAddr>() {
             return Ok(Listen::on(ListenHost::Address(address), default_port));
         }
         let socket = parse_socket(text.as_bytes());
-        if !matches!(socket.protocol.as_deref(), None | Some("udp")) {
-            return Err("this version listens on UDP only: write udp:ADDRESS:PORT");
-        }
+        let Some(transport) = listen_transport(&socket) else {
+            return Err("SCTP is not there: write udp:, tcp:, tls:, ws: or wss:, then ADDRESS:PORT");
+        };
         let host = text.rsplit_once(':').map_or(text, |(host, _)| host);
-        let port_is_wrong = socket.port.is_none() && !text.ends_with(']') && host != text && host != "udp";
+        let no_port = host == text || socket.protocol.as_deref() == Some(&*host.to_ascii_lowercase());
+        let port_is_wrong = socket.port.is_none() && !text.ends_with(']') && !no_port;
         if socket.host.is_empty() || socket.host.contains(':') != text.contains('[') || port_is_wrong {
             return Err(EXPECTED);
         }
-        Ok(Listen::on(listen_host(&socket.host), socket.port.unwrap_or(default_port)))
+        let port = socket.port.unwrap_or(port_of(transport, default_port));
+        Ok(Listen { transport, ..Listen::on(listen_host(&socket.host), port) })
     }
 }
 
@@ -146,6 +150,57 @@ pub struct OptionsSettings {
     pub supported: String,
 }
 
+/// Probes of idle connections by the system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keepalive {
+    /// How long a connection is idle before it is probed.
+    pub idle: Duration,
+    /// The time between two probes.
+    pub interval: Duration,
+    /// Probes without an answer after which a connection is dead.
+    pub probes: u32,
+}
+
+/// Connections: how many, how long, how much waits for them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectionSettings {
+    /// Connections at once, of all streams but TLS. Past it the one idle longest is closed, else the new one.
+    pub max: usize,
+    /// Connections by TLS at once.
+    pub tls_max: usize,
+    /// Connections of one address at once.
+    pub per_source_max: usize,
+    /// How long a connection may be idle.
+    pub lifetime: Duration,
+    /// How long a connection may take to be opened.
+    pub connect_timeout: Duration,
+    /// How long a peer may take nothing of what is sent to it.
+    pub send_timeout: Duration,
+    /// How long a message may take from its first to its last byte.
+    pub message_timeout: Duration,
+    /// Bytes that may wait to be written to one connection.
+    pub write_queue_bytes_max: usize,
+    /// Bytes that may wait to be written to all connections of a shard.
+    pub write_queue_total_bytes_max: usize,
+    /// Messages that may wait for one connection that is being opened.
+    pub connect_queue_messages_max: usize,
+    /// Probes of idle connections; none if `None`.
+    pub keepalive: Option<Keepalive>,
+    /// Whether `alias` in a Via counts over TCP (RFC 5923); the engine's [`Transports::accept_aliases`].
+    pub accept_aliases: bool,
+    /// Whether no connections are opened.
+    pub no_connect: bool,
+}
+
+/// WebSocket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WebSocketSettings {
+    /// The values of Origin that are let in; all if it is empty.
+    pub origins: Vec<String>,
+    /// How long a connection may be silent before it is probed by a ping; never if `None`.
+    pub keepalive: Option<Duration>,
+}
+
 /// Everything that a configuration sets.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -155,6 +210,12 @@ pub struct Settings {
     pub port: u16,
     /// Further names of this server.
     pub aliases: Vec<Alias>,
+    /// What the engine must know of transports.
+    pub transports: Transports,
+    /// Connections.
+    pub connections: ConnectionSettings,
+    /// WebSocket.
+    pub websocket: WebSocketSettings,
     /// How much is logged.
     pub log_level: Level,
     /// The Server header's value in responses of ours.
@@ -181,6 +242,8 @@ pub struct Settings {
     pub sanity: SanitySettings,
     /// `options_reply`.
     pub options: OptionsSettings,
+    /// TLS.
+    pub tls: TlsConfiguration,
     /// What is worth knowing though it is no error.
     pub notes: Vec<Diagnostic>,
     pub(crate) request_uri_variable: Option<VariableId>,
@@ -209,6 +272,9 @@ impl Settings {
             listen,
             port: reader.port(),
             aliases: reader.aliases(),
+            transports: reader.transports(),
+            connections: reader.connections(),
+            websocket: reader.websocket(),
             log_level: Level::from_number(reader.setting_int("debug").unwrap_or(1)),
             server_header: reader.server_header(),
             timers: reader.timers(),
@@ -225,6 +291,7 @@ impl Settings {
             append_fromtag: reader.int("rr", "append_fromtag") != 0,
             sanity: reader.sanity(),
             options: reader.options(),
+            tls: crate::tls::read(program, &reader.catalogue, &mut reader.errors, &mut reader.notes),
             request_uri_variable: reader.catalogue.variable_named("ru"),
             notes: Vec::new(),
         };
@@ -288,7 +355,8 @@ impl Reader<'_> {
 
     fn listen(&mut self) -> Vec<Listen> {
         let port = self.port();
-        let everywhere = self.advertised(port);
+        let default = port;
+        let everywhere = self.advertised();
         let sockets: Vec<(Constant, Span)> =
             self.settings("listen").map(|(value, span)| (value.clone(), span)).collect();
         let mut listen = Vec::new();
@@ -301,37 +369,135 @@ impl Reader<'_> {
                     continue;
                 }
             };
-            if !matches!(socket.protocol.as_deref(), None | Some("udp")) {
-                let protocol = socket.protocol.unwrap_or_default();
-                self.error(
+            let Some(transport) = listen_transport(&socket) else {
+                let message = format!("`{}` is not there", socket.protocol.unwrap_or_default());
+                self.error(span, "bad-listen", message, "listen on udp:, tcp:, tls:, ws: or wss:");
+                continue;
+            };
+            if let Some(setting) = self.off(transport) {
+                let message = format!("nothing is listened on here: `{setting}` says so");
+                self.notes.push(diagnostic(
+                    Severity::Note,
                     span,
-                    "bad-listen",
-                    format!("`{protocol}` is not there yet"),
-                    "listen on UDP: listen=udp:ADDRESS:PORT",
-                );
+                    "unused-listen",
+                    message,
+                    "leave the line out",
+                ));
                 continue;
             }
-            let own_port = socket.port.unwrap_or(port);
+            let own_port = socket.port.unwrap_or(port_of(transport, port));
             let advertise = socket.advertise.map(|(host, port)| (host, port.unwrap_or(own_port)));
+            let everywhere = everywhere.clone().map(|(host, port)| match transport {
+                Transport::Udp | Transport::Tcp => (host, port.unwrap_or(default)),
+                // One port cannot be that of all of them.
+                _ => (host, own_port),
+            });
             listen.push(Listen {
-                transport: Transport::Udp,
+                transport,
                 host: listen_host(&socket.host),
                 port: own_port,
-                advertise: advertise.or_else(|| everywhere.clone()),
+                advertise: advertise.or(everywhere),
                 span,
             });
         }
         listen
     }
 
-    fn advertised(&self, port: u16) -> Option<(String, u16)> {
+    /// The setting that says that a transport is not listened on.
+    fn off(&self, transport: Transport) -> Option<&'static str> {
+        let is = |name: &str, value: i64| self.setting_int(name) == Some(value);
+        let secure = matches!(transport, Transport::Tls | Transport::Wss);
+        match transport {
+            Transport::Udp => None,
+            _ if is("disable_tcp", 1) => Some("disable_tcp"),
+            _ if secure && is("enable_tls", 0) => Some("enable_tls"),
+            _ if secure && is("tls_enable", 0) => Some("tls_enable"),
+            _ if secure && is("disable_tls", 1) => Some("disable_tls"),
+            _ if secure && is("tls_disable", 1) => Some("tls_disable"),
+            _ => None,
+        }
+    }
+
+    /// The value of a setting: what the file says last, else its default.
+    fn number(&self, name: &str) -> u64 {
+        let default =
+            self.catalogue.settings().iter().find(|decl| decl.name == name).map(|decl| decl.default);
+        let default = if let Some(route::DefaultValue::Int(value)) = default { value } else { 0 };
+        u64::try_from(self.setting_int(name).unwrap_or(default)).unwrap_or(0)
+    }
+
+    fn count(&self, name: &str) -> usize {
+        usize::try_from(self.number(name)).unwrap_or(usize::MAX)
+    }
+
+    fn seconds(&self, name: &str) -> Duration {
+        Duration::from_secs(self.number(name))
+    }
+
+    fn connections(&self) -> ConnectionSettings {
+        let keepalive = Keepalive {
+            idle: self.seconds("tcp_keepidle"),
+            interval: self.seconds("tcp_keepintvl"),
+            probes: u32::try_from(self.number("tcp_keepcnt")).unwrap_or(u32::MAX),
+        };
+        ConnectionSettings {
+            max: self.count("tcp_max_connections"),
+            tls_max: self.count("tls_max_connections"),
+            per_source_max: self.count("tcp_max_connections_per_source"),
+            lifetime: self.seconds("tcp_connection_lifetime"),
+            connect_timeout: self.seconds("tcp_connect_timeout"),
+            send_timeout: self.seconds("tcp_send_timeout"),
+            message_timeout: self.seconds("tcp_msg_read_timeout"),
+            write_queue_bytes_max: self.count("tcp_conn_wq_max"),
+            write_queue_total_bytes_max: self.count("tcp_wq_max"),
+            connect_queue_messages_max: self.count("tcp_connect_queue_max"),
+            keepalive: (self.number("tcp_keepalive") != 0).then_some(keepalive),
+            accept_aliases: self.number("tcp_accept_aliases") != 0,
+            no_connect: self.number("tcp_no_connect") != 0,
+        }
+    }
+
+    fn transports(&mut self) -> Transports {
+        let written = self.settings("udp_mtu_try_proto").last();
+        let written = written.map(|(value, span)| (value.as_str().unwrap_or("").to_ascii_lowercase(), span));
+        let long_transport = match &written {
+            None => Some(Transport::Tcp),
+            Some((name, span)) => match transport_named(name) {
+                Some(Transport::Udp) => None,
+                Some(transport @ (Transport::Tcp | Transport::Tls)) => Some(transport),
+                _ => {
+                    let message = format!("`{name}` is nothing that a long request could take");
+                    self.error(*span, "bad-protocol", message, "udp_mtu_try_proto is TCP, TLS or UDP");
+                    None
+                }
+            },
+        };
+        Transports {
+            datagram_bytes_max: self.count("udp_mtu"),
+            long_transport,
+            accept_aliases: self.number("tcp_accept_aliases") != 0,
+        }
+    }
+
+    fn websocket(&self) -> WebSocketSettings {
+        let list = self.text("websocket", "origins");
+        let origins = list.split(',').map(str::trim).filter(|origin| !origin.is_empty());
+        let timeout = Duration::from_secs(self.unsigned("websocket", "keepalive_timeout").into());
+        WebSocketSettings {
+            origins: origins.map(str::to_owned).collect(),
+            keepalive: (self.int("websocket", "keepalive_mechanism") != 0).then_some(timeout),
+        }
+    }
+
+    /// What all listeners advertise that say nothing else: host, and port if that is set too.
+    fn advertised(&self) -> Option<(String, Option<u16>)> {
         let host = match self.settings("advertised_address").last()?.0 {
             Constant::Str(text) => String::from_utf8_lossy(text).into_owned(),
             Constant::Socket(socket) => socket.host.clone(),
             Constant::Int(_) => return None,
         };
         let advertised = self.setting_int("advertised_port").and_then(|port| u16::try_from(port).ok());
-        Some((host, advertised.unwrap_or(port)))
+        Some((host, advertised))
     }
 
     fn aliases(&mut self) -> Vec<Alias> {
@@ -602,6 +768,20 @@ fn transport_named(name: &str) -> Option<Transport> {
     }
 }
 
+/// What a `listen` asks for; `None` for what cannot be listened on.
+fn listen_transport(socket: &Socket) -> Option<Transport> {
+    let transport = transport_named(socket.protocol.as_deref().unwrap_or("udp"))?;
+    (transport != Transport::Sctp).then_some(transport)
+}
+
+/// The port of a listener that names none; `port` is that of UDP and TCP.
+fn port_of(transport: Transport, port: u16) -> u16 {
+    match transport {
+        Transport::Udp | Transport::Tcp => port,
+        other => other.default_port(),
+    }
+}
+
 fn listen_host(host: &str) -> ListenHost {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     match bare.parse::<IpAddr>() {
@@ -637,6 +817,7 @@ mod tests {
     #[test]
     fn addresses_of_the_command_line_are_read() {
         let read = |text| Listen::parse(text, 5060).map(|listen| (listen.host, listen.port));
+        let transport = |text| Listen::parse(text, 5060).map(|listen| listen.transport);
         let address = |text: &str| ListenHost::Address(text.parse().unwrap());
         for (text, host, port) in [
             ("udp:192.0.2.1:5070", address("192.0.2.1"), 5070),
@@ -648,13 +829,24 @@ mod tests {
             ("2001:db8::1", address("2001:db8::1"), 5060),
             ("udp:eth0:5070", ListenHost::Named("eth0".to_owned()), 5070),
             ("udp:*:5060", ListenHost::Any, 5060),
+            ("tcp:192.0.2.1", address("192.0.2.1"), 5060),
+            ("tls:192.0.2.1", address("192.0.2.1"), 5061),
+            ("TLS:[2001:db8::1]:5071", address("2001:db8::1"), 5071),
+            ("ws:eth0", ListenHost::Named("eth0".to_owned()), 80),
+            ("wss:*", ListenHost::Any, 443),
+            ("wss:*:8443", ListenHost::Any, 8443),
         ] {
             assert_eq!(read(text), Ok((host, port)), "{text}");
         }
+        assert_eq!(transport("192.0.2.1"), Ok(Transport::Udp));
+        assert_eq!(transport("tcp:192.0.2.1:5060"), Ok(Transport::Tcp));
+        assert_eq!(transport("wss:192.0.2.1:8443"), Ok(Transport::Wss));
         for wrong in [
             "",
             "udp:",
-            "tcp:192.0.2.1:5060",
+            "sctp:192.0.2.1:5060",
+            "tls:",
+            "tcp:192.0.2.1:x",
             "udp:192.0.2.1:70000",
             "udp:192.0.2.1:x",
             "udp:2001:db8::1:5060",

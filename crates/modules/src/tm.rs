@@ -150,6 +150,20 @@ static FUNCTIONS: &[Function] = &[
         "`t_relay` to HOST and PORT by UDP.",
     ),
     Function::new(
+        "t_relay_to_tcp",
+        &[HOST, PORT],
+        TARGETS,
+        t_relay_to_tcp,
+        "`t_relay` to HOST and PORT by TCP.",
+    ),
+    Function::new(
+        "t_relay_to_tls",
+        &[HOST, PORT],
+        TARGETS,
+        t_relay_to_tls,
+        "`t_relay` to HOST and PORT by TLS; the certificate must be HOST's.",
+    ),
+    Function::new(
         "t_forward_nonack",
         &[HOST, PORT],
         TARGETS,
@@ -160,8 +174,22 @@ static FUNCTIONS: &[Function] = &[
         "t_forward_nonack_udp",
         &[HOST, PORT],
         TARGETS,
-        t_forward_nonack,
+        t_forward_nonack_udp,
         "`t_relay` to HOST and PORT by UDP for anything but an ACK.",
+    ),
+    Function::new(
+        "t_forward_nonack_tcp",
+        &[HOST, PORT],
+        TARGETS,
+        t_forward_nonack_tcp,
+        "`t_relay` to HOST and PORT by TCP for anything but an ACK.",
+    ),
+    Function::new(
+        "t_forward_nonack_tls",
+        &[HOST, PORT],
+        TARGETS,
+        t_forward_nonack_tls,
+        "`t_relay` to HOST and PORT by TLS for anything but an ACK.",
     ),
     Function::new(
         "t_relay_cancel",
@@ -312,8 +340,6 @@ pub(crate) static ABSENT: &[(&str, &str)] = &[
     ("t_is_expired", "a final response that comes too late is not forwarded: leave the test out"),
     ("t_is_retr_async_reply", "retransmissions are answered by themselves: leave the test out"),
     ("t_grep_status", "only the best response is kept: test t_check_status"),
-    ("t_relay_to_tcp", "TCP is not there yet"),
-    ("t_relay_to_tls", "TLS is not there yet"),
     ("t_relay_to_sctp", "SCTP is not there"),
     ("t_load_contacts", "targets of one preference are tried together, lower ones afterwards"),
     ("t_next_contacts", "targets of one preference are tried together, lower ones afterwards"),
@@ -349,11 +375,35 @@ fn t_relay_to_udp(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     relay_to(run, args, b";transport=udp")
 }
 
-fn t_forward_nonack(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+fn t_relay_to_tcp(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    relay_to(run, args, b";transport=tcp")
+}
+
+fn t_relay_to_tls(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    relay_to(run, args, b";transport=tls")
+}
+
+fn forward_nonack(run: &mut Run<'_, '_>, args: &Args<'_>, params: &[u8]) -> Outcome {
     if run.message().method() == Method::Ack {
         return Outcome::False;
     }
-    relay_to(run, args, b"")
+    relay_to(run, args, params)
+}
+
+fn t_forward_nonack(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    forward_nonack(run, args, b"")
+}
+
+fn t_forward_nonack_udp(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    forward_nonack(run, args, b";transport=udp")
+}
+
+fn t_forward_nonack_tcp(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    forward_nonack(run, args, b";transport=tcp")
+}
+
+fn t_forward_nonack_tls(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    forward_nonack(run, args, b";transport=tls")
 }
 
 fn t_relay_cancel(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {

@@ -13,7 +13,8 @@ pub(crate) static MODULE: Module = Module {
 
 const NO_DATABASE: &str = "there is no database yet.";
 const NO_PINGS: &str = "contacts are not pinged yet.";
-const NO_TCP: &str = "there are no connections yet.";
+const NO_TCP: &str =
+    "a contact whose connection is gone is tried, fails at once, and stays until it expires.";
 
 static PARAMETERS: &[ParameterDecl] = &[
     ParameterDecl {

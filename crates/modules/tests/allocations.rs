@@ -1,7 +1,7 @@
 //! No heap allocation per message outside the creation of a transaction or a binding: scripts run through the engine
 //! with an allocator that counts.
 
-use engine::{Config, Endpoint, FlowId, Input, Listener, ListenerId, Outbox, Output, Path};
+use engine::{Config, Endpoint, Input, Listener, ListenerId, Outbox, Output, Path};
 use location::{Limits, Local, Seeds};
 use modules::{Environment, NoLog, ScriptUser, Settings};
 use sip::{Instant, Transport};
@@ -51,12 +51,7 @@ impl Server {
         let environment = Environment { listeners, ..Environment::default() };
         let location = Local::new(Limits::default(), Seeds([1, 2, 3, 4]));
         let user = ScriptUser::new(Arc::new(program), Arc::new(settings), location, NoLog, environment);
-        let path = Path {
-            listener: ListenerId(0),
-            flow: FlowId::DATAGRAM,
-            local: None,
-            remote: "127.0.0.1:5071".parse().expect("an address"),
-        };
+        let path = Path::new(ListenerId(0), None, "127.0.0.1:5071".parse().expect("an address"));
         Server { endpoint: Endpoint::new(config, user), out: Outbox::new(), path }
     }
 
@@ -116,7 +111,7 @@ fn a_response_without_state_allocates_nothing() {
     server.handle(2, &message("INVITE", 1, ""));
     let sent = server.out.outputs.iter().find_map(|output| match output {
         Output::Send { bytes, .. } => Some(bytes.clone()),
-        Output::Ask { .. } => None,
+        Output::Ask { .. } | Output::Alias { .. } => None,
     });
     let forwarded = String::from_utf8(server.out.bytes[sent.expect("a message")].to_vec()).expect("text");
     let vias: String =

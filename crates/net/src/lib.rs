@@ -1,24 +1,38 @@
 //! Sockets, batching and the shard's loop: the hands of the server. No SIP decision is made here.
 //!
-//! A [`Shard`] is one thread's share of the network: its own UDP sockets (`SO_REUSEPORT` where there are several
-//! shards), its queue for messages that arrived elsewhere, its outbox. [`Shard::run`] carries datagrams in batches
-//! between the sockets and a [`Handler`], which is an `engine::Endpoint` in the server and anything else in a test.
+//! A [`Shard`] is one thread's share of the network: its own sockets (`SO_REUSEPORT` where there are several shards), its
+//! connections, its queue for messages that arrived elsewhere, its outbox. [`Shard::run`] carries datagrams in batches, and
+//! the messages of connections, between the sockets and a [`Handler`], which is an `engine::Endpoint` in the server and
+//! anything else in a test.
 
 #![deny(unsafe_code)]
 
+mod connection;
+mod connections;
 mod interface;
+mod listener;
+mod peers;
 mod queue;
 mod resolver;
 mod shard;
+mod stream_settings;
+mod streams;
 #[allow(unsafe_code)]
 mod sys;
+mod tcp;
+pub mod tls;
 mod udp;
+mod websocket;
 
 pub use interface::{Interface, interfaces};
+pub use listener::{BindError, Listener, StreamListener, bind};
 pub use queue::{Parcel, Post, Postbox, post_office};
 pub use resolver::Resolver;
 pub use shard::{Control, Handler, SHARDS_MAX, Settings, Shard, Statistics};
-pub use udp::{BindError, UdpListener, bind};
+pub use sip::stream::StreamLimits;
+pub use stream_settings::{Keepalive, StreamSettings, StreamStatistics};
+pub use udp::UdpListener;
+pub use websocket::WebSocketPolicy;
 
 /// Has the kernel back this process's memory with small pages only, from now on; call it once at start.
 ///

@@ -1,15 +1,18 @@
 //! Between shards: one bounded queue per shard, lock-free, for messages that arrived at another.
 //!
-//! A message crosses at most once. Its buffer comes from the receiver's pool and goes back there, so that a busy
-//! server allocates nothing for it. A full queue drops the datagram and counts it: SIP over UDP sends it again.
+//! A message crosses at most once on its way in, and once on its way out where the connection is another shard's. Its
+//! buffer comes from the receiver's pool and goes back there, so that a busy server allocates nothing for it. A full queue
+//! drops the message and counts it: SIP over UDP sends it again.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
-use engine::{AskId, Path};
+use engine::{AskId, FlowId, Path};
 use std::net::IpAddr;
+
+use crate::tls::{HandshakeError, Secured};
 
 /// Messages that may wait for one shard; the next one is dropped and counted.
 pub(crate) const QUEUE_MESSAGES_MAX: usize = 8_192;
@@ -17,12 +20,49 @@ pub(crate) const QUEUE_MESSAGES_MAX: usize = 8_192;
 /// Something for another shard.
 #[derive(Debug)]
 pub enum Parcel {
-    /// A datagram that arrived here and belongs there.
-    Datagram {
+    /// A message that arrived here and belongs there.
+    Message {
         /// The way it came.
         path: Path,
         /// The message.
         bytes: Vec<u8>,
+    },
+    /// A message to be sent by a connection of that shard.
+    Outgoing {
+        /// The shard that it is from.
+        from: usize,
+        /// The connection.
+        flow: FlowId,
+        /// The way out as the engine knows it.
+        path: Path,
+        /// The message.
+        bytes: Vec<u8>,
+    },
+    /// An [`Outgoing`](Parcel::Outgoing) whose connection has gone comes back, to be sent in another way.
+    Bounced {
+        /// The way out as the engine knows it.
+        path: Path,
+        /// The message.
+        bytes: Vec<u8>,
+    },
+    /// What that shard sent this way is lost, or may never be answered.
+    Failed {
+        /// The way out as the engine knows it.
+        path: Path,
+    },
+    /// A connection of that shard may be used for requests to the peer's own port (RFC 5923).
+    Alias {
+        /// The connection.
+        path: Path,
+        /// The port.
+        port: u16,
+    },
+    /// A TLS handshake for a connection of that shard has ended.
+    Secured {
+        /// The connection.
+        flow: FlowId,
+        /// The session and the socket.
+        result: Result<Box<Secured>, HandshakeError>,
     },
     /// The answer to a question asked by that shard; `None` where it could not be had.
     Addresses {
@@ -68,12 +108,21 @@ pub fn post_office(registry: &mio::Registry, token: mio::Token) -> io::Result<(P
 }
 
 impl Post {
-    /// Copies a datagram into the queue; `false` when it was full and the datagram is lost.
-    pub fn datagram(&self, path: Path, message: &[u8]) -> bool {
+    /// Copies a message into the queue; `false` when it was full and the message is lost.
+    pub fn message(&self, path: Path, message: &[u8]) -> bool {
+        self.send(Parcel::Message { path, bytes: self.copy(message) })
+    }
+
+    /// Copies a message for a connection of that shard into the queue; `false` when it was full.
+    pub(crate) fn outgoing(&self, from: usize, flow: FlowId, path: Path, message: &[u8]) -> bool {
+        self.send(Parcel::Outgoing { from, flow, path, bytes: self.copy(message) })
+    }
+
+    fn copy(&self, message: &[u8]) -> Vec<u8> {
         let mut bytes = self.0.pool.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(message);
-        self.send(Parcel::Datagram { path, bytes })
+        bytes
     }
 
     /// Queues a parcel and wakes the shard; `false` when the queue was full and the parcel is lost.
@@ -84,6 +133,11 @@ impl Post {
         }
         self.wake();
         true
+    }
+
+    /// Whether the queue is so full that streams, whose messages are not sent again, should not be read for a while.
+    pub(crate) fn is_congested(&self) -> bool {
+        self.0.queue.len() > QUEUE_MESSAGES_MAX / 4 * 3
     }
 
     /// Wakes the shard, whatever it waits for.
@@ -97,17 +151,16 @@ impl Post {
 }
 
 impl Postbox {
-    /// Takes at most `max` parcels; `handle` gets each, and a datagram's buffer goes back to the pool after it.
+    /// Takes at most `max` parcels; `handle` gets each and gives back its buffer, which goes to the pool.
     ///
     /// Returns whether the queue may hold more.
-    pub(crate) fn drain(&self, max: usize, mut handle: impl FnMut(&Parcel)) -> bool {
+    pub(crate) fn drain(&self, max: usize, mut handle: impl FnMut(Parcel) -> Option<Vec<u8>>) -> bool {
         // Cleared first: what is queued from here on wakes again.
         self.0.notified.store(false, Ordering::Release);
         for _ in 0..max {
             let Some(parcel) = self.0.queue.pop() else { return false };
-            handle(&parcel);
-            if let Parcel::Datagram { bytes, .. } = parcel {
-                let _ = self.0.pool.push(bytes);
+            if let Some(buffer) = handle(parcel) {
+                let _ = self.0.pool.push(buffer);
             }
         }
         true
@@ -122,11 +175,11 @@ impl Postbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{FlowId, ListenerId};
+    use engine::ListenerId;
 
     fn path() -> Path {
         let remote = "127.0.0.1:5060".parse().unwrap();
-        Path { listener: ListenerId(0), flow: FlowId::DATAGRAM, local: None, remote }
+        Path::new(ListenerId(0), None, remote)
     }
 
     #[test]
@@ -134,14 +187,17 @@ mod tests {
         let poll = mio::Poll::new().unwrap();
         let (post, postbox) = post_office(poll.registry(), mio::Token(0)).unwrap();
         for _ in 0..QUEUE_MESSAGES_MAX {
-            assert!(post.datagram(path(), b"x"));
+            assert!(post.message(path(), b"x"));
         }
-        assert!(!post.datagram(path(), b"y"));
+        assert!(!post.message(path(), b"y"));
         assert_eq!(postbox.dropped(), 1);
         let mut taken = 0;
-        assert!(postbox.drain(100, |_| taken += 1));
+        assert!(postbox.drain(100, |_| {
+            taken += 1;
+            None
+        }));
         assert_eq!(taken, 100);
-        assert!(post.datagram(path(), b"z"));
+        assert!(post.message(path(), b"z"));
     }
 
     #[test]
@@ -150,15 +206,15 @@ mod tests {
         let (post, postbox) = post_office(poll.registry(), mio::Token(7)).unwrap();
         let mut events = mio::Events::with_capacity(8);
         for _ in 0..2 {
-            post.datagram(path(), b"a");
-            post.datagram(path(), b"b");
+            post.message(path(), b"a");
+            post.message(path(), b"b");
             poll.poll(&mut events, Some(std::time::Duration::from_secs(5))).unwrap();
             assert!(events.iter().any(|e| e.token() == mio::Token(7)));
             let mut seen = Vec::new();
             postbox.drain(100, |p| {
-                if let Parcel::Datagram { bytes, .. } = p {
-                    seen.push(bytes.clone());
-                }
+                let Parcel::Message { bytes, .. } = p else { panic!("not a message") };
+                seen.push(bytes.clone());
+                Some(bytes)
             });
             assert_eq!(seen, [b"a", b"b"]);
         }

@@ -6,15 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant as Clock};
 
-use engine::{Answer, Ask, FlowId, Input, ListenerId, Outbox, Output, Path};
+use engine::{Answer, Ask, DomainId, Input, ListenerId, Outbox, Output, Path};
 use mio::{Events, Interest, Poll, Token};
 use sip::Instant;
+use sip::stream::StreamLimits;
 use smallvec::SmallVec;
 
+use crate::connection::{Desk, Upward};
+use crate::listener::Listener;
+use crate::peers::Peers;
 use crate::queue::{Parcel, Post, Postbox, post_office};
 use crate::resolver::Resolver;
+use crate::stream_settings::{StreamSettings, StreamStatistics};
+use crate::streams::Streams;
 use crate::sys::{self, BATCH, Outgoing, ReceiveBatch, SendBatch};
+use crate::tls::HandshakePool;
 use crate::udp::UdpListener;
+use crate::websocket::WebSocketPolicy;
 
 /// Batches received from one socket before the others, the queue and the timers get their turn.
 const BATCHES_PER_TURN: usize = 8;
@@ -25,6 +33,24 @@ const ERRORS_PER_TURN: usize = 64;
 /// Parcels from other shards handled in one turn.
 const PARCELS_PER_TURN: usize = 256;
 
+/// Connections read from in one turn.
+const READS_PER_TURN: usize = 256;
+
+/// Messages of connections handled in one turn, and those of the last read.
+const MESSAGES_PER_TURN: u64 = 512;
+
+/// How long streams are left alone while another shard has too much to do.
+const CONGESTED: Duration = Duration::from_millis(1);
+
+/// Losses that the handler is told of in one turn.
+const FAILURES_PER_TURN: usize = 64;
+
+/// Bytes that the outbox may hold before it is emptied, where one read may bring a hundred messages.
+const OUTBOX_BYTES: usize = 256 << 10;
+
+/// Events taken from the system at once.
+const EVENTS: usize = 1_024;
+
 const WAKE: Token = Token(usize::MAX);
 
 /// Shards of one server, at most.
@@ -32,10 +58,14 @@ pub const SHARDS_MAX: usize = 64;
 
 /// What the loop carries bytes for: `engine::Endpoint` in the server.
 pub trait Handler {
-    /// The shard that a datagram belongs to, told from a glance at it.
-    fn shard_of(&self, datagram: &[u8]) -> usize;
+    /// The shard that a message belongs to, told from a glance at it.
+    fn shard_of(&self, message: &[u8]) -> usize;
     /// One input; all outputs go to `out`. Called again after it panicked.
     fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox);
+    /// The name that a TLS connection which is opened for a message must lead to (RFC 5922); empty for none.
+    fn domain(&self, _id: DomainId) -> &[u8] {
+        &[]
+    }
     /// When [`Input::Timeout`] is due.
     fn next_timeout(&self) -> Option<Instant>;
     /// Nothing is in flight: a draining shard may stop.
@@ -55,9 +85,31 @@ pub struct Settings {
     pub gather: Duration,
     /// The origin of the shards' [`Instant`]s.
     pub origin: Clock,
+    /// What connections may do and take.
+    pub streams: StreamSettings,
+    /// How long a message on a stream may be.
+    pub limits: StreamLimits,
+    /// What WebSocket listeners allow.
+    pub websocket: WebSocketPolicy,
+    /// Those who shake hands; without them connections to TLS listeners are closed, and none are opened.
+    pub tls: Option<HandshakePool>,
 }
 
-/// Orders to all shards, from the thread that gets the signals.
+impl Settings {
+    /// Defaults for streams, no TLS.
+    pub fn new(gather: Duration, origin: Clock) -> Settings {
+        Settings {
+            gather,
+            origin,
+            streams: StreamSettings::default(),
+            limits: StreamLimits::default(),
+            websocket: WebSocketPolicy::default(),
+            tls: None,
+        }
+    }
+}
+
+/// Orders to all shards, from the thread that gets the signals, and what they know together.
 #[derive(Debug)]
 pub struct Control {
     order: AtomicU8,
@@ -65,6 +117,7 @@ pub struct Control {
     /// One bit for each shard that may still have something in flight: a draining server stops when none is left,
     /// all shards together, since until then each may be needed by the others.
     in_flight: AtomicU64,
+    peers: Arc<Peers>,
 }
 
 impl Control {
@@ -74,7 +127,12 @@ impl Control {
     /// For this many shards, at most [`SHARDS_MAX`].
     pub fn new(shards: usize) -> Control {
         let all = 1_u64.checked_shl(shards as u32).map_or(u64::MAX, |bit| bit - 1);
-        Control { order: AtomicU8::new(0), reports: AtomicU64::new(0), in_flight: AtomicU64::new(all) }
+        Control {
+            order: AtomicU8::new(0),
+            reports: AtomicU64::new(0),
+            in_flight: AtomicU64::new(all),
+            peers: Arc::new(Peers::new()),
+        }
     }
 
     /// No new transactions; all shards stop when nothing is in flight in any.
@@ -120,7 +178,7 @@ pub struct Statistics {
     pub datagrams_unsent: u64,
     /// Datagrams that the kernel dropped because a receive buffer was full.
     pub receive_drops: u64,
-    /// Datagrams handed to another shard.
+    /// Messages handed to another shard.
     pub crossed: u64,
     /// Messages for this shard lost because its queue was full.
     pub queue_drops: u64,
@@ -128,6 +186,8 @@ pub struct Statistics {
     pub wakeups: u64,
     /// Panics caught at the shard's edge.
     pub panics: u64,
+    /// About connections.
+    pub streams: StreamStatistics,
 }
 
 /// One thread's share of the network.
@@ -135,7 +195,7 @@ pub struct Statistics {
 pub struct Shard {
     index: usize,
     poll: Poll,
-    listeners: Vec<UdpListener>,
+    listeners: Vec<Listener>,
     postbox: Postbox,
     post: Post,
 }
@@ -146,10 +206,14 @@ impl Shard {
     /// # Errors
     ///
     /// When the system has no descriptor left for the event queue.
-    pub fn new(index: usize, mut listeners: Vec<UdpListener>) -> io::Result<Shard> {
+    pub fn new(index: usize, mut listeners: Vec<Listener>) -> io::Result<Shard> {
         let poll = Poll::new()?;
         for (i, listener) in listeners.iter_mut().enumerate() {
-            poll.registry().register(listener.source(), Token(i), Interest::READABLE)?;
+            let registry = poll.registry();
+            match listener {
+                Listener::Udp(udp) => registry.register(udp.source(), Token(i), Interest::READABLE)?,
+                Listener::Stream(tcp) => registry.register(&mut tcp.socket, Token(i), Interest::READABLE)?,
+            }
         }
         let (post, postbox) = post_office(poll.registry(), WAKE)?;
         Ok(Shard { index, poll, listeners, postbox, post })
@@ -177,34 +241,29 @@ impl Shard {
     ) -> io::Result<Statistics> {
         sys::set_precise_sleep();
         let Shard { index, mut poll, listeners, postbox, post } = self;
-        let mut events = Events::with_capacity(listeners.len() + 1);
-        let mut turn = Turn {
-            ready: vec![true; listeners.len()],
-            outgoing: Sender { listeners, batch: SendBatch::new(), unsent: 0, sent: 0 },
-            index,
-            handler,
-            out: Outbox::new(),
-            now: Instant::ZERO,
-            statistics: Statistics::default(),
-            posts,
-            post,
-            resolver,
-        };
+        let mut events = Events::with_capacity(EVENTS);
+        let registry = poll.registry().try_clone()?;
+        let mut turn =
+            Turn::new(index, handler, settings, control, (listeners, registry), posts, post, resolver);
         let mut receive = ReceiveBatch::new();
         let mut gather = Gather::new(settings.gather);
         let mut orders =
             Orders { control: control.clone(), draining: false, reports: 0, next_report: Instant::ZERO };
         loop {
-            turn.now = instant(settings.origin);
-            let busy = turn.receive_all(&mut receive) | turn.parcels(&postbox);
+            turn.set_now(instant(settings.origin));
+            let busy = turn.receive_all(&mut receive) | turn.parcels(&postbox) | turn.streams();
             turn.timers();
-            turn.statistics.queue_drops = postbox.dropped();
-            if orders.obey(&mut turn) {
+            let busy = turn.failures() | busy;
+            turn.core.statistics.queue_drops = postbox.dropped();
+            let stops = orders.obey(&mut turn);
+            turn.streams.write_all();
+            if stops {
+                turn.streams.stop();
                 turn.report();
-                return Ok(turn.statistics);
+                return Ok(turn.core.statistics);
             }
             let wait = if busy { Some(Duration::ZERO) } else { turn.wait(&orders) };
-            let time = gather.time(turn.now, turn.statistics.datagrams_received);
+            let time = gather.time(turn.core.now, turn.core.statistics.datagrams_received);
             if !busy && !time.is_zero() {
                 sys::sleep(time);
             }
@@ -212,15 +271,8 @@ impl Shard {
                 Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
                 _ => {}
             }
-            turn.statistics.wakeups += 1;
-            for event in &events {
-                if let Some(ready) = turn.ready.get_mut(event.token().0) {
-                    *ready = true;
-                    if event.is_error() {
-                        turn.errors(event.token().0);
-                    }
-                }
-            }
+            turn.core.statistics.wakeups += 1;
+            events.iter().for_each(|event| turn.event(event));
         }
     }
 }
@@ -229,21 +281,125 @@ fn instant(origin: Clock) -> Instant {
     Instant::from_micros(u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX))
 }
 
-/// What the loop does between two waits.
-struct Turn<H> {
+/// The handler, and what it leaves.
+struct Core<H> {
     index: usize,
     handler: H,
     out: Outbox,
     now: Instant,
-    ready: Vec<bool>,
     statistics: Statistics,
-    outgoing: Sender,
     posts: Vec<Post>,
+}
+
+impl<H: Handler> Core<H> {
+    /// One input, with the shard's edge around it: a panic costs what it was about, not the shard.
+    fn handle(&mut self, input: Input<'_>) {
+        let (handler, now, out) = (&mut self.handler, self.now, &mut self.out);
+        let before = (out.bytes.len(), out.outputs.len());
+        if catch_unwind(AssertUnwindSafe(|| handler.handle(now, input, out))).is_err() {
+            // Nothing half written goes out; what earlier inputs left does.
+            self.out.bytes.truncate(before.0);
+            self.out.outputs.truncate(before.1);
+            self.statistics.panics += 1;
+            tracing::error!(shard = self.index, "a message caused a panic, which is our bug; it was dropped");
+        }
+    }
+}
+
+impl<H: Handler> Upward for Core<H> {
+    fn message(&mut self, path: Path, bytes: &[u8]) {
+        if self.posts.len() > 1 {
+            let shard = self.handler.shard_of(bytes);
+            if shard != self.index
+                && let Some(post) = self.posts.get(shard)
+            {
+                self.statistics.crossed += 1;
+                post.message(path, bytes);
+                return;
+            }
+        }
+        self.handle(Input::Message { path, bytes });
+    }
+}
+
+/// What the loop does between two waits.
+struct Turn<H> {
+    core: Core<H>,
+    /// UDP sockets that may hold datagrams, by listener.
+    ready: Vec<bool>,
+    outgoing: Sender,
+    streams: Streams,
+    /// Streams wait for another shard.
+    congested: bool,
     post: Post,
     resolver: Resolver,
 }
 
 impl<H: Handler> Turn<H> {
+    #[expect(clippy::too_many_arguments, reason = "the parts of a shard, put together in one place")]
+    fn new(
+        index: usize,
+        handler: H,
+        settings: &Settings,
+        control: &Control,
+        (listeners, registry): (Vec<Listener>, mio::Registry),
+        posts: Vec<Post>,
+        post: Post,
+        resolver: Resolver,
+    ) -> Turn<H> {
+        let (mut udp, mut tcp) = (Vec::new(), Vec::new());
+        for listener in listeners {
+            match listener {
+                Listener::Udp(listener) => (udp.push(Some(listener)), tcp.push(None)),
+                Listener::Stream(listener) => (udp.push(None), tcp.push(Some(listener))),
+            };
+        }
+        let desk = Desk::new(settings.streams.clone(), settings.limits, settings.websocket.clone());
+        let peers = control.peers.clone();
+        let streams = Streams::new(index, registry, tcp, desk, (peers, posts.clone()), settings.tls.clone());
+        Turn {
+            core: Core {
+                index,
+                handler,
+                out: Outbox::new(),
+                now: Instant::ZERO,
+                statistics: Statistics::default(),
+                posts,
+            },
+            ready: udp.iter().map(Option::is_some).collect(),
+            outgoing: Sender { sockets: udp, batch: SendBatch::new(), unsent: 0, sent: 0 },
+            streams,
+            congested: false,
+            post,
+            resolver,
+        }
+    }
+
+    fn set_now(&mut self, now: Instant) {
+        self.core.now = now;
+        self.streams.set_now(now);
+    }
+
+    /// Takes note of what the system tells.
+    fn event(&mut self, event: &mio::event::Event) {
+        let Token(token) = event.token();
+        if event.token() == WAKE {
+            return;
+        }
+        if token >= self.ready.len() {
+            return self.streams.event(event);
+        }
+        if self.outgoing.sockets[token].is_none() {
+            return self.streams.listener_event(token);
+        }
+        self.ready[token] = true;
+        if event.is_error() {
+            self.errors(token);
+        }
+    }
+
+    // --- datagrams ----------------------------------------------------------------------------------------------------
+
     /// Receives from every ready socket; returns whether one may hold more.
     fn receive_all(&mut self, batch: &mut ReceiveBatch) -> bool {
         let mut more = false;
@@ -260,11 +416,15 @@ impl<H: Handler> Turn<H> {
     }
 
     fn receive(&mut self, i: usize, batch: &mut ReceiveBatch) {
-        match batch.receive(self.outgoing.listeners[i].raw()) {
+        let Some(socket) = &self.outgoing.sockets[i] else {
+            self.ready[i] = false;
+            return;
+        };
+        match batch.receive(socket.raw()) {
             Ok(n) => {
                 // Fewer than a batch: the queue was empty, and what comes now raises a new event.
                 self.ready[i] = n == BATCH;
-                self.statistics.datagrams_received += n as u64;
+                self.core.statistics.datagrams_received += n as u64;
             }
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => return self.ready[i] = false,
@@ -275,99 +435,145 @@ impl<H: Handler> Turn<H> {
         }
         let listener = ListenerId(i as u16);
         for (remote, local, bytes) in batch.datagrams() {
-            let path = Path { listener, flow: FlowId::DATAGRAM, local, remote };
-            self.datagram(path, bytes);
+            self.core.message(Path::new(listener, local, remote), bytes);
         }
         self.flush();
-    }
-
-    fn datagram(&mut self, path: Path, bytes: &[u8]) {
-        if self.posts.len() > 1 {
-            let shard = self.handler.shard_of(bytes);
-            if shard != self.index
-                && let Some(post) = self.posts.get(shard)
-            {
-                self.statistics.crossed += 1;
-                post.datagram(path, bytes);
-                return;
-            }
-        }
-        self.handle(Input::Message { path, bytes });
-    }
-
-    /// One input, with the shard's edge around it: a panic costs what it was about, not the shard.
-    fn handle(&mut self, input: Input<'_>) {
-        let (handler, now, out) = (&mut self.handler, self.now, &mut self.out);
-        let before = (out.bytes.len(), out.outputs.len());
-        if catch_unwind(AssertUnwindSafe(|| handler.handle(now, input, out))).is_err() {
-            // Nothing half written goes out; what earlier inputs left does.
-            self.out.bytes.truncate(before.0);
-            self.out.outputs.truncate(before.1);
-            self.statistics.panics += 1;
-            tracing::error!(shard = self.index, "a message caused a panic, which is our bug; it was dropped");
-        }
-    }
-
-    /// Parcels from the other shards and the resolver; returns whether there may be more.
-    fn parcels(&mut self, postbox: &Postbox) -> bool {
-        let more = postbox.drain(PARCELS_PER_TURN, |parcel| match parcel {
-            Parcel::Datagram { path, bytes } => self.handle(Input::Message { path: *path, bytes }),
-            Parcel::Addresses { id, addresses } => {
-                let answer = addresses.as_deref().map_or(Answer::Failed, Answer::Addresses);
-                self.handle(Input::Answer { id: *id, answer });
-            }
-        });
-        self.flush();
-        more
-    }
-
-    fn timers(&mut self) {
-        if self.handler.next_timeout().is_some_and(|due| due <= self.now) {
-            self.handle(Input::Timeout);
-            self.flush();
-        }
     }
 
     /// Tells the handler which peers of this socket can't be reached (RFC 3261 §18.4).
     fn errors(&mut self, i: usize) {
+        let Some(socket) = &self.outgoing.sockets[i] else { return };
         let listener = ListenerId(i as u16);
         let mut failed = Vec::new();
-        sys::drain_errors(self.outgoing.listeners[i].raw(), ERRORS_PER_TURN, |remote| failed.push(remote));
+        sys::drain_errors(socket.raw(), ERRORS_PER_TURN, |remote| failed.push(remote));
         for remote in failed {
-            self.handle(Input::TransportError {
-                path: Path { listener, flow: FlowId::DATAGRAM, local: None, remote },
-            });
+            self.core.handle(Input::TransportError { path: Path::new(listener, None, remote) });
         }
         self.flush();
     }
 
-    /// Sends what the handler left in the outbox, and passes its questions on.
-    fn flush(&mut self) {
-        if self.out.outputs.is_empty() {
-            return;
-        }
-        self.outgoing.send(&self.out);
-        for output in &mut self.out.outputs {
-            if let Output::Ask { id, ask: Ask::Resolve { host }, .. } = output {
-                self.resolver.ask(*id, std::mem::take(host), &self.post);
+    // --- streams ------------------------------------------------------------------------------------------------------
+
+    /// Accepts, reads, and looks after deadlines; returns whether there may be more of any.
+    fn streams(&mut self) -> bool {
+        let mut more = self.streams.accept();
+        // What waits in the network is not lost, what does not fit into the queue is: TCP has its own flow control.
+        self.congested = self.core.posts.iter().any(Post::is_congested);
+        let enough = self.streams.messages_received() + MESSAGES_PER_TURN;
+        for _ in 0..READS_PER_TURN {
+            if self.congested
+                || self.streams.messages_received() >= enough
+                || !self.streams.read_next(&mut self.core)
+            {
+                break;
+            }
+            if self.core.out.bytes.len() > OUTBOX_BYTES {
+                self.flush();
             }
         }
-        self.out.clear();
+        more |= self.streams.deadlines() | (self.streams.has_ready() && !self.congested);
+        self.flush();
+        more
+    }
+
+    /// Tells the handler what was lost (RFC 3261 §18.4); returns whether there is more of it.
+    fn failures(&mut self) -> bool {
+        for _ in 0..FAILURES_PER_TURN {
+            let Some(path) = self.streams.next_failure() else { return false };
+            self.core.handle(Input::TransportError { path });
+            self.flush();
+        }
+        true
+    }
+
+    // --- the others ---------------------------------------------------------------------------------------------------
+
+    /// Parcels from the other shards and the resolver; returns whether there may be more.
+    fn parcels(&mut self, postbox: &Postbox) -> bool {
+        let more = postbox.drain(PARCELS_PER_TURN, |parcel| self.parcel(parcel));
+        self.flush();
+        more
+    }
+
+    /// Handles a parcel and gives back its buffer.
+    fn parcel(&mut self, parcel: Parcel) -> Option<Vec<u8>> {
+        match parcel {
+            Parcel::Message { path, bytes } => {
+                self.core.handle(Input::Message { path, bytes: &bytes });
+                Some(bytes)
+            }
+            Parcel::Addresses { id, addresses } => {
+                let answer = addresses.as_deref().map_or(Answer::Failed, Answer::Addresses);
+                self.core.handle(Input::Answer { id, answer });
+                None
+            }
+            Parcel::Outgoing { from, flow, path, bytes } => self.streams.outgoing(from, flow, path, bytes),
+            Parcel::Bounced { path, bytes } => {
+                self.streams.bounced(path, self.core.handler.domain(path.domain), &bytes);
+                Some(bytes)
+            }
+            Parcel::Failed { path } => {
+                self.streams.failed(path);
+                None
+            }
+            Parcel::Alias { path, port } => {
+                self.streams.alias(path, port);
+                None
+            }
+            Parcel::Secured { flow, result } => {
+                self.streams.secured(flow, result, &mut self.core);
+                None
+            }
+        }
+    }
+
+    fn timers(&mut self) {
+        if self.core.handler.next_timeout().is_some_and(|due| due <= self.core.now) {
+            self.core.handle(Input::Timeout);
+            self.flush();
+        }
+    }
+
+    /// Sends what the handler left in the outbox, and passes its questions on.
+    fn flush(&mut self) {
+        let Turn { core: Core { out, handler, .. }, outgoing, streams, resolver, post, .. } = self;
+        if out.outputs.is_empty() {
+            return;
+        }
+        // Aliases first: what is sent may go by one that came with the same request.
+        for output in &mut out.outputs {
+            match output {
+                Output::Send { .. } => {}
+                Output::Ask { id, ask: Ask::Resolve { host }, .. } => {
+                    resolver.ask(*id, std::mem::take(host), post);
+                }
+                Output::Ask { .. } => {}
+                Output::Alias { path, port } => streams.alias(*path, *port),
+            }
+        }
+        outgoing.send(out, |path, bytes| streams.send(path, handler.domain(path.domain), bytes));
+        out.clear();
     }
 
     /// How long the loop may wait for an event.
     fn wait(&self, orders: &Orders) -> Option<Duration> {
-        let due = self.handler.next_timeout().unwrap_or(Instant::NEVER).min(orders.next_report);
+        let due = self.core.handler.next_timeout().unwrap_or(Instant::NEVER);
+        let due = due.min(orders.next_report).min(self.streams.next_due());
+        if self.congested {
+            return Some(CONGESTED);
+        }
         // The event queue counts whole milliseconds; a little late is right for every timer of SIP.
-        Some(due.since(self.now) + Duration::from_millis(1))
+        Some(due.since(self.core.now) + Duration::from_millis(1))
     }
 
     fn report(&mut self) {
-        self.statistics.datagrams_sent = self.outgoing.sent;
-        self.statistics.datagrams_unsent = self.outgoing.unsent;
-        self.statistics.receive_drops =
-            self.outgoing.listeners.iter().filter_map(UdpListener::receive_drops).sum();
-        self.handler.report(&self.statistics);
+        let statistics = &mut self.core.statistics;
+        statistics.datagrams_sent = self.outgoing.sent;
+        statistics.datagrams_unsent = self.outgoing.unsent;
+        statistics.receive_drops =
+            self.outgoing.sockets.iter().flatten().filter_map(UdpListener::receive_drops).sum();
+        statistics.streams = self.streams.statistics();
+        self.core.handler.report(&self.core.statistics);
     }
 }
 
@@ -413,26 +619,31 @@ impl Gather {
 
 /// The sending half: groups what goes out by one socket into batches.
 struct Sender {
-    listeners: Vec<UdpListener>,
+    /// By listener; `None` for those of streams.
+    sockets: Vec<Option<UdpListener>>,
     batch: SendBatch,
     sent: u64,
     unsent: u64,
 }
 
 impl Sender {
-    fn send(&mut self, out: &Outbox) {
+    /// Sends the datagrams; what goes by streams is for `other`.
+    fn send(&mut self, out: &Outbox, mut other: impl FnMut(Path, &[u8])) {
         let mut pending: SmallVec<[Outgoing<'_>; BATCH]> = SmallVec::new();
         let mut by = ListenerId(0);
         for output in &out.outputs {
             let Output::Send { path, bytes } = output else { continue };
+            let Some(bytes) = out.bytes.get(bytes.clone()) else { continue };
+            if let Some(None) = self.sockets.get(usize::from(path.listener.0)) {
+                other(*path, bytes);
+                continue;
+            }
             if !pending.is_empty() && (path.listener != by || pending.len() == BATCH) {
                 self.send_batch(by, &pending);
                 pending.clear();
             }
             by = path.listener;
-            if let Some(bytes) = out.bytes.get(bytes.clone()) {
-                pending.push(Outgoing { to: path.remote, from: path.local, bytes });
-            }
+            pending.push(Outgoing { to: path.remote, from: path.local, bytes });
         }
         if !pending.is_empty() {
             self.send_batch(by, &pending);
@@ -442,10 +653,10 @@ impl Sender {
     fn send_batch(&mut self, by: ListenerId, mut datagrams: &[Outgoing<'_>]) {
         /// Times that one datagram is tried: an ICMP error of an earlier one is reported instead of sending it.
         const TRIES: u32 = 3;
-        let Some(listener) = self.listeners.get(usize::from(by.0)) else { return };
+        let Some(Some(socket)) = self.sockets.get(usize::from(by.0)) else { return };
         let mut tries = 0;
         while !datagrams.is_empty() {
-            match self.batch.send(listener.raw(), datagrams) {
+            match self.batch.send(socket.raw(), datagrams) {
                 Ok(n) => {
                     self.sent += n as u64;
                     datagrams = &datagrams[n.min(datagrams.len())..];
@@ -479,20 +690,21 @@ impl Orders {
         let order = self.control.order.load(Ordering::Acquire);
         if order >= Control::DRAIN && !self.draining {
             self.draining = true;
-            turn.handle(Input::Drain);
+            turn.streams.stop_listening();
+            turn.core.handle(Input::Drain);
             turn.flush();
         }
-        if turn.now >= self.next_report || self.reports != self.control.reports() {
+        if turn.core.now >= self.next_report || self.reports != self.control.reports() {
             self.reports = self.control.reports();
-            self.next_report = turn.now + Self::REPORT_EVERY;
+            self.next_report = turn.core.now + Self::REPORT_EVERY;
             turn.report();
         }
         if self.draining
             && order < Control::STOP
-            && self.control.is_drained(turn.index, turn.handler.is_idle())
+            && self.control.is_drained(turn.core.index, turn.core.handler.is_idle())
         {
             self.control.stop();
-            turn.posts.iter().for_each(Post::wake);
+            turn.core.posts.iter().for_each(Post::wake);
             return true;
         }
         order >= Control::STOP

@@ -354,6 +354,15 @@ pub(crate) fn set_precise_sleep() {
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_usize) };
 }
 
+/// Lowers the priority of the calling thread: 0 is the usual one, 19 the lowest.
+pub(crate) fn set_nice(level: i32) -> io::Result<()> {
+    // SAFETY: gettid takes and touches nothing.
+    let thread = unsafe { libc::gettid() };
+    // SAFETY: setpriority takes integers; on Linux PRIO_PROCESS with a thread's id means that thread.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread.cast_unsigned(), level) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Name, index and addresses of the machine's interfaces.
 pub(crate) fn interface_addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut list = MaybeUninit::<*mut libc::ifaddrs>::uninit();

@@ -1,6 +1,5 @@
-//! UDP listeners: bound, sized, one socket per shard.
+//! UDP sockets: bound and sized.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
@@ -48,65 +47,8 @@ impl UdpListener {
     }
 }
 
-/// Why an address could not be listened on.
-#[derive(Debug)]
-pub struct BindError {
-    /// The address that was asked for.
-    pub address: SocketAddr,
-    /// What the system said.
-    pub source: io::Error,
-}
-
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let at = self.address;
-        match self.source.kind() {
-            io::ErrorKind::AddrInUse => write!(
-                f,
-                "cannot listen on udp {at}: the port is in use; stop the other server (`ss -lunp sport = :{}` shows it) \
-                 or choose another port with -l udp:ADDRESS:PORT",
-                at.port()
-            ),
-            io::ErrorKind::AddrNotAvailable => write!(
-                f,
-                "cannot listen on udp {at}: this machine has no such address; `ip address` lists those it has"
-            ),
-            io::ErrorKind::PermissionDenied => write!(
-                f,
-                "cannot listen on udp {at}: not permitted; use a port above 1023 or give the program \
-                 CAP_NET_BIND_SERVICE"
-            ),
-            _ => write!(f, "cannot listen on udp {at}: {}", self.source),
-        }
-    }
-}
-
-impl std::error::Error for BindError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
-
-/// Binds `address` once for each of `shards` shards.
-///
-/// With several shards the sockets share the port (`SO_REUSEPORT`) and the kernel spreads the senders over them. The
-/// port is first bound alone, so that a second server on it is refused instead of taking half of the traffic.
-///
-/// # Errors
-///
-/// [`BindError`] when the port is taken, the address is not this machine's, or the system refuses.
-pub fn bind(address: SocketAddr, shards: usize) -> Result<Vec<UdpListener>, BindError> {
-    let fail = |source| BindError { address, source };
-    if shards <= 1 {
-        return Ok(vec![open(address, false).map_err(fail)?]);
-    }
-    let alone = open(address, false).map_err(fail)?;
-    let address = alone.address;
-    drop(alone);
-    (0..shards).map(|_| open(address, true).map_err(fail)).collect()
-}
-
-fn open(address: SocketAddr, share_port: bool) -> io::Result<UdpListener> {
+/// Binds one socket; with `share_port` several may have the port (`SO_REUSEPORT`).
+pub(crate) fn open(address: SocketAddr, share_port: bool) -> io::Result<UdpListener> {
     let socket =
         Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking().cloexec(), Some(Protocol::UDP))?;
     if share_port {
@@ -147,34 +89,5 @@ fn size_buffers(socket: &Socket) {
     }
     if sys::set_option(raw, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size).is_err() {
         let _ = socket.set_send_buffer_size(RECEIVE_BUFFER_BYTES);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_busy_port_says_what_to_do() {
-        let first = bind("127.0.0.1:0".parse().unwrap(), 1).unwrap();
-        for shards in [1, 2] {
-            let error = bind(first[0].address(), shards).unwrap_err().to_string();
-            assert!(error.contains("in use") && error.contains("ss -lunp"), "{error}");
-            assert!(!error.contains('\n'));
-        }
-    }
-
-    #[test]
-    fn shards_share_one_port_and_keep_a_second_server_out() {
-        let sockets = bind("127.0.0.1:0".parse().unwrap(), 3).unwrap();
-        assert_eq!(sockets.len(), 3);
-        assert!(sockets.iter().all(|s| s.address() == sockets[0].address()));
-        assert!(bind(sockets[0].address(), 2).is_err());
-    }
-
-    #[test]
-    fn a_foreign_address_is_named() {
-        let error = bind("203.0.113.1:5060".parse().unwrap(), 1).unwrap_err().to_string();
-        assert!(error.contains("no such address"), "{error}");
     }
 }

@@ -69,7 +69,8 @@ pub struct Position<'a> {
 }
 
 impl Sources {
-    pub(crate) fn add(&mut self, name: &str, text: String) -> u16 {
+    /// Adds a file; what points into it has the index that comes back.
+    pub fn add(&mut self, name: &str, text: String) -> u16 {
         self.files.push(Source { name: name.into(), text });
         u16::try_from(self.files.len() - 1).unwrap_or(u16::MAX)
     }
@@ -317,7 +318,7 @@ fn shows_well(text: &str, span: Span) -> bool {
 }
 
 /// The candidate nearest to `word` by edit distance, when one is near enough to be meant.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() < 2 {
         return None;
     }

@@ -42,7 +42,7 @@ pub use catalogue::{
 };
 pub use check::{Loaded, Rejected, load};
 pub use code::{Constant, Global, ModParam, Name, NameId, Network, Program, Route, RouteId, Setting, Socket};
-pub use diagnostic::{Colour, Diagnostic, Position, Severity, Source, Sources, Span, render};
+pub use diagnostic::{Colour, Diagnostic, Position, Severity, Source, Sources, Span, nearest, render};
 pub use machine::{
     Args, Frame, Host, Index, Inner, Machine, Outcome, RunError, RunErrorKind, Sink, Step, Subject,
     Subscript, Verdict,

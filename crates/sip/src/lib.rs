@@ -23,6 +23,7 @@ mod params;
 pub mod response;
 mod span;
 mod start_line;
+pub mod stream;
 mod token;
 pub mod uri;
 pub mod validate;

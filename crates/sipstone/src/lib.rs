@@ -10,11 +10,14 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod certs;
 pub mod cli;
 pub mod compare;
+pub mod connect;
 pub mod criterion;
 pub mod doctor;
 pub mod gate;
+pub mod grid;
 pub mod group;
 pub mod ladder;
 pub mod load;

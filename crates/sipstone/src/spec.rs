@@ -3,6 +3,12 @@
 //! A [`Workload`] is what the command line means, complete and checked; an [`Assignment`] is the share of it that one
 //! group of workers (this process, or an agent on another host) carries out. Both travel to agents as JSON.
 
+mod link;
+
+pub use link::{
+    Close, Connections, Link, Links, OwnCertificate, POOL_MAX, Tls, TlsMode, TlsVersion, Transport,
+};
+
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -188,6 +194,9 @@ pub struct Target {
 pub struct Workload {
     /// The server.
     pub target: Target,
+    /// How it is reached: over UDP unless told otherwise.
+    #[serde(default)]
+    pub links: Links,
     /// At least one; their weights add up to more than zero.
     pub classes: Vec<Class>,
     /// Operations a second, of all classes and groups together.

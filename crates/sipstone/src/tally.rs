@@ -178,6 +178,12 @@ pub enum Failure {
     Unreachable,
     /// Still open when the run ended.
     Unfinished,
+    /// The connection was lost before the answer came.
+    Connection,
+    /// The server refused the connection, or could not be reached.
+    ConnectRefused,
+    /// TLS or WebSocket could not be agreed on.
+    Handshake,
 }
 
 impl Failure {
@@ -192,6 +198,9 @@ impl Failure {
             Failure::GeneratorDropped => "generator-dropped".into(),
             Failure::Unreachable => "unreachable".into(),
             Failure::Unfinished => "unfinished".into(),
+            Failure::Connection => "connection".into(),
+            Failure::ConnectRefused => "connect-refused".into(),
+            Failure::Handshake => "handshake".into(),
         }
     }
 
@@ -205,6 +214,9 @@ impl Failure {
             "generator-dropped" => Failure::GeneratorDropped,
             "unreachable" => Failure::Unreachable,
             "unfinished" => Failure::Unfinished,
+            "connection" => Failure::Connection,
+            "connect-refused" => Failure::ConnectRefused,
+            "handshake" => Failure::Handshake,
             other => Failure::Status(other.strip_prefix("status-")?.parse().ok()?),
         })
     }
@@ -394,6 +406,90 @@ impl GeneratorTally {
     }
 }
 
+/// Most kinds of failure, and of what TLS agreed on, that are told apart; further ones are counted as `other`.
+pub const KINDS_MAX: usize = 24;
+
+/// TLS handshakes of one end.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Handshakes {
+    /// With certificates and key exchange.
+    pub full: u64,
+    /// Of a session that there was.
+    pub resumed: u64,
+    /// From the connection to the end of the handshake.
+    pub time: Times,
+}
+
+impl Handshakes {
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Handshakes) {
+        self.full += other.full;
+        self.resumed += other.resumed;
+        self.time.merge(&other.time);
+    }
+}
+
+/// What became of connections.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConnectionTally {
+    /// Opened by sipstone.
+    pub opened: u64,
+    /// Opened by the server, to callees.
+    pub accepted: u64,
+    /// Closed by sipstone.
+    pub closed: u64,
+    /// Closed by the server.
+    pub closed_by_server: u64,
+    /// From the system call that began to connect until the connection stood.
+    pub connect_time: Times,
+    /// TLS handshakes in which sipstone was the client.
+    pub client: Handshakes,
+    /// And in which it was the server.
+    pub server: Handshakes,
+    /// Handshakes by what was agreed on: `TLSv1_3 TLS13_AES_256_GCM_SHA384`.
+    pub suites: BTreeMap<String, u64>,
+    /// Connections that could not be made, or broke, by cause.
+    pub failures: BTreeMap<String, u64>,
+    /// Connections that were not opened because no source port was free.
+    pub ports_exhausted: u64,
+    /// Connections that were not opened or accepted because this process may have no more files open.
+    pub files_exhausted: u64,
+    /// Messages for connections that the server had closed before.
+    pub undeliverable: u64,
+}
+
+impl ConnectionTally {
+    /// Adds another's.
+    pub fn merge(&mut self, other: &ConnectionTally) {
+        self.opened += other.opened;
+        self.accepted += other.accepted;
+        self.closed += other.closed;
+        self.closed_by_server += other.closed_by_server;
+        self.connect_time.merge(&other.connect_time);
+        self.client.merge(&other.client);
+        self.server.merge(&other.server);
+        for (suite, count) in &other.suites {
+            count_kind(&mut self.suites, suite, *count);
+        }
+        for (cause, count) in &other.failures {
+            count_kind(&mut self.failures, cause, *count);
+        }
+        self.ports_exhausted += other.ports_exhausted;
+        self.files_exhausted += other.files_exhausted;
+        self.undeliverable += other.undeliverable;
+    }
+}
+
+/// Counts a kind, or `other` when there are [`KINDS_MAX`] already.
+pub(crate) fn count_kind(kinds: &mut BTreeMap<String, u64>, kind: &str, count: u64) {
+    if let Some(known) = kinds.get_mut(kind) {
+        *known += count;
+        return;
+    }
+    let kind = if kinds.len() < KINDS_MAX { kind } else { "other" };
+    *kinds.entry(kind.into()).or_default() += count;
+}
+
 /// What one worker counted: the events of one second, or the operations of the measured window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
@@ -404,6 +500,9 @@ pub struct Tally {
     pub generator: GeneratorTally,
     /// Operations begun and not ended, at the end of the second.
     pub open: u64,
+    /// What became of connections; `None` over UDP.
+    #[serde(default)]
+    pub connections: Option<Box<ConnectionTally>>,
 }
 
 impl Tally {
@@ -421,5 +520,8 @@ impl Tally {
         }
         self.generator.merge(&other.generator);
         self.open += other.open;
+        if let Some(theirs) = &other.connections {
+            self.connections.get_or_insert_default().merge(theirs);
+        }
     }
 }

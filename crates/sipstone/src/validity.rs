@@ -3,8 +3,8 @@
 //! An invalid trial is not a slow server: the command ends with exit code 3 and says what was seen, what was expected and
 //! what to do about it.
 
-use crate::report::model::{ClassReport, TrialReport};
-use crate::spec::{Auth, Class, Proxy, Shape, Workload};
+use crate::report::model::{ClassReport, ConnectionReport, HandshakeReport, TrialReport};
+use crate::spec::{Auth, Class, Proxy, Shape, TlsMode, Workload};
 use crate::tally::Failure;
 
 /// Least limit of the send lag's 99th percentile, milliseconds.
@@ -19,6 +19,10 @@ pub const UTILISATION_MAX: f64 = 0.8;
 pub const MESSAGES_OFF: f64 = 0.001;
 /// How far they may be off because messages are lost: no more than this however many are sent again.
 pub const MESSAGES_OFF_BY_LOSS_MAX: f64 = 0.02;
+/// Least share of TLS handshakes that resume a session, where sessions are to be reused.
+pub const RESUMED_MIN: f64 = 0.99;
+/// So many full handshakes make the sessions that are resumed, however few there are: one for each thread of each group.
+pub const SESSIONS_MADE_MAX: u64 = 16;
 /// Classes with a smaller share of successes are not compared with the table of messages.
 pub const MESSAGES_SUCCESS_MIN: f64 = 0.99;
 
@@ -26,6 +30,9 @@ pub const MESSAGES_SUCCESS_MIN: f64 = 0.99;
 #[must_use]
 pub fn check(trial: &TrialReport, workload: &Workload) -> Vec<String> {
     let mut problems = generator_faults(trial, workload);
+    if let Some(connections) = &trial.connections {
+        problems.extend(handshakes(connections, workload));
+    }
     for (class, report) in workload.classes.iter().zip(&trial.classes) {
         problems.extend(messages(class, report, workload));
     }
@@ -39,7 +46,60 @@ pub fn generator_faults(trial: &TrialReport, workload: &Workload) -> Vec<String>
     problems.extend(send_lag(trial));
     problems.extend(offered_rate(trial, workload));
     problems.extend(generator(trial));
+    problems.extend(trial.connections.iter().flat_map(exhausted));
     problems
+}
+
+/// The generator could not open the connections that it was to open.
+fn exhausted(connections: &ConnectionReport) -> Vec<String> {
+    let mut problems = Vec::new();
+    let ports = connections.ports_exhausted;
+    if ports > 0 {
+        problems.push(format!(
+            "{ports} connections were not opened because no source port was free: a closed connection keeps its port for a \
+             minute (TIME_WAIT) at the end that closed it first; give more addresses (--source 127.0.0.2-127.0.0.9), widen \
+             net.ipv4.ip_local_port_range, let the server close (--close server), or lower the rate"
+        ));
+    }
+    let files = connections.files_exhausted;
+    if files > 0 {
+        problems.push(format!(
+            "{files} connections were not opened because this process may have no more files open: raise the limit \
+             (ulimit -n), or let fewer operations be open at once (--hold, --rate)"
+        ));
+    }
+    problems
+}
+
+/// Handshakes of the wrong kind: what was measured is not what was asked for.
+fn handshakes(connections: &ConnectionReport, workload: &Workload) -> Vec<String> {
+    let sides = [("as the client", &connections.tls_client), ("as the server", &connections.tls_server)];
+    let mode = workload.links.tls.mode;
+    let wrong = |(end, side): (&str, &HandshakeReport)| {
+        let all = side.full + side.resumed;
+        match mode {
+            TlsMode::Reuse => {
+                let share = side.resumed as f64 / all.max(1) as f64;
+                // A session must be made before it can be resumed.
+                (side.full > SESSIONS_MADE_MAX && share < RESUMED_MIN).then(|| {
+                    format!(
+                        "{:.1} % of {all} TLS handshakes {end} resumed a session, and with --tls reuse at least {:.0} % \
+                         must: let the server keep sessions or issue tickets, or measure --tls full",
+                        share * 100.0,
+                        RESUMED_MIN * 100.0
+                    )
+                })
+            }
+            TlsMode::Full | TlsMode::Mutual => (side.resumed > 0).then(|| {
+                format!(
+                    "{} of {all} TLS handshakes {end} resumed a session, and with --tls full or mutual none may; measure \
+                     --tls reuse",
+                    side.resumed
+                )
+            }),
+        }
+    };
+    sides.into_iter().filter_map(wrong).collect()
 }
 
 /// The generator was late: its lag would be taken for the server's latency.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::certificate::Certificates;
+
 /// A SIP server: registrar, stateful and stateless proxy, redirect server.
 #[derive(Debug, Parser)]
 #[command(
@@ -42,6 +44,18 @@ pub(crate) enum Command {
         #[arg(default_value = "strowger.cfg")]
         file: PathBuf,
     },
+    /// Make and show certificates for TLS: a CA of your own, servers, clients.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true,
+        after_help = "A phone over TLS in three commands:\n\n  \
+                      strowger cert ca --out ca\n  \
+                      strowger cert server --ca ca --name example.com --out .\n  \
+                      strowger cert show example.com.pem\n\n\
+                      The second one says what to put into the configuration; phones are given ca/ca.pem to trust."
+    )]
+    Cert(Certificates),
     /// Print the reference of all modules, functions, parameters, variables and settings (Markdown).
     Reference,
 }
@@ -59,7 +73,8 @@ pub(crate) struct Run {
 
     /// Listen here instead of where the configuration says; may be given several times.
     ///
-    /// `udp:192.0.2.1:5060`, `udp:[2001:db8::1]:5060`, `udp:eth0:5060`, or without `udp:` and port.
+    /// `udp:192.0.2.1:5060`, `tcp:[2001:db8::1]:5060`, `tls:eth0:5061`, `ws:` or `wss:`; without a transport it is UDP,
+    /// without a port that of the configuration or of the transport.
     #[arg(short = 'l', long = "listen", value_name = "ADDRESS")]
     pub(crate) listen: Vec<String>,
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use modules::Settings;
 use route::{Colour, Diagnostic, FileLoader, LoadError as FileError, Program, Rejected, Severity};
 
+use crate::tls;
+
 /// The configuration that runs when none is given.
 pub(crate) const BUILT_IN: &str = include_str!("../../../conf/default.cfg");
 
@@ -20,6 +22,10 @@ pub(crate) struct Loaded {
     pub(crate) name: String,
     pub(crate) program: Arc<Program>,
     pub(crate) settings: Arc<Settings>,
+    /// The settings of TLS, and all files that were read.
+    pub(crate) tls: tls::Found,
+    /// Where they come from.
+    pub(crate) tls_source: tls::Source,
     diagnostics: Vec<Diagnostic>,
 }
 
@@ -39,7 +45,8 @@ pub(crate) fn load(file: Option<&Path>, defines: &[String]) -> Result<Loaded, Lo
         Some(path) => (path.display().to_string(), read(path)?),
     };
     let defines: Vec<(&str, &str)> = defines.iter().map(|d| d.split_once('=').unwrap_or((d, ""))).collect();
-    let files = Files { beside: file.and_then(Path::parent).map(Path::to_owned).unwrap_or_default() };
+    let directory = file.and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
+    let files = Files { beside: directory.clone() };
     let wrong = |rejected: &Rejected| LoadError::Wrong(rejected.render(colour()));
     let loaded = route::load(&text, &name, &modules::catalogue(), &files, &defines)
         .map_err(|rejected| wrong(&rejected))?;
@@ -47,20 +54,37 @@ pub(crate) fn load(file: Option<&Path>, defines: &[String]) -> Result<Loaded, Lo
     let settings = Settings::from_program(&program)
         .map_err(|diagnostics| wrong(&Rejected { diagnostics, sources: program.sources().clone() }))?;
     diagnostics.extend(settings.notes.iter().cloned());
-    Ok(Loaded { name, program: Arc::new(program), settings: Arc::new(settings), diagnostics })
+    let tls_source = tls::Source::new(settings.tls.clone(), directory);
+    let tls = tls_source
+        .load(program.sources().clone(), &settings.listen)
+        .map_err(|tls::Wrong { diagnostics, sources }| wrong(&Rejected { diagnostics, sources }))?;
+    diagnostics.extend(tls.diagnostics.iter().cloned());
+    let (program, settings) = (Arc::new(program), Arc::new(settings));
+    Ok(Loaded { name, program, settings, tls, tls_source, diagnostics })
 }
 
 impl Loaded {
+    /// Loads certificates as `run` would.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong inside of them.
+    pub(crate) fn prove_certificates(&self) -> Result<(), LoadError> {
+        let wrong = |finding: Box<Diagnostic>| {
+            LoadError::Wrong(route::render(&finding, &self.tls.sources, colour()) + "\n")
+        };
+        self.tls.prove().map_err(wrong)
+    }
+
     /// Warnings and notes, for people to read; empty if there are none.
     pub(crate) fn notes(&self) -> String {
-        let sources = self.program.sources();
-        self.diagnostics.iter().map(|d| route::render(d, sources, colour()) + "\n\n").collect()
+        self.diagnostics.iter().map(|d| route::render(d, &self.tls.sources, colour()) + "\n\n").collect()
     }
 
     /// Writes warnings to the log, a line each.
     pub(crate) fn log_notes(&self) {
         for diagnostic in self.diagnostics.iter().filter(|d| d.severity >= Severity::Warning) {
-            let place = self.program.sources().position(diagnostic.span().unwrap_or_default());
+            let place = self.tls.sources.position(diagnostic.span().unwrap_or_default());
             tracing::warn!("{}:{}:{}: {}", place.file, place.line, place.column, diagnostic.message);
         }
     }

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod certificate;
 mod cli;
 mod configuration;
 mod log;
@@ -12,6 +13,7 @@ mod server;
 mod shard;
 mod signals;
 mod striped;
+mod tls;
 mod totals;
 
 use std::path::Path;
@@ -39,6 +41,7 @@ fn main() -> ExitCode {
         Some(Command::Run(options)) => run(&options),
         Some(Command::Check { file, defines }) => check(&file, &defines),
         Some(Command::Init { file }) => init(&file),
+        Some(Command::Cert(command)) => certificate(&command),
         Some(Command::Reference) => {
             print!("{}", modules::catalogue().reference_markdown());
             ExitCode::SUCCESS
@@ -53,10 +56,22 @@ fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return ExitCode::FAILURE;
+    }
     let text = error.to_string();
     let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    // What is missing stands below, a line each.
+    let missing: Vec<&str> = match error.kind() {
+        ErrorKind::MissingRequiredArgument => {
+            text.lines().skip(1).map_while(|line| line.strip_prefix("  ")).map(str::trim).collect()
+        }
+        _ => Vec::new(),
+    };
+    let missing = if missing.is_empty() { String::new() } else { format!(" {}", missing.join(", ")) };
     let tip = text.lines().find_map(|line| line.trim().strip_prefix("tip: ")).map(|tip| format!(" ({tip})"));
-    eprintln!("strowger: {first}{}; see strowger --help", tip.unwrap_or_default());
+    eprintln!("strowger: {first}{missing}{}; see strowger --help", tip.unwrap_or_default());
     ExitCode::FAILURE
 }
 
@@ -75,6 +90,9 @@ fn check(file: &Path, defines: &[String]) -> ExitCode {
     match configuration::load(Some(file), defines) {
         Ok(loaded) => {
             eprint!("{}", loaded.notes());
+            if let Err(error) = loaded.prove_certificates() {
+                return refused(&error);
+            }
             println!("{}: no errors", loaded.name);
             ExitCode::SUCCESS
         }
@@ -105,6 +123,18 @@ fn init(file: &Path) -> ExitCode {
             fail(&format!("{name} exists already; give another name: strowger init FILE"))
         }
         Err(error) => fail(&format!("cannot write {name}: {error}")),
+    }
+}
+
+fn certificate(command: &certificate::Certificates) -> ExitCode {
+    use std::io::Write as _;
+    match certificate::run(command) {
+        Ok(text) => {
+            // A reader who closed the pipe has seen enough.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(&error.to_string()),
     }
 }
 

@@ -11,7 +11,7 @@ use engine::{Endpoint, Limits};
 use location::Location as _;
 use location::Seeds;
 use modules::{Environment, Listen, ListenHost, ScriptUser};
-use net::{Control, Post, Resolver, Shard, UdpListener};
+use net::{Control, Post, Resolver, Shard};
 use sip::Instant;
 
 use crate::cli::Run;
@@ -20,6 +20,7 @@ use crate::log::{self, ScriptLog};
 use crate::shard::ShardHandler;
 use crate::signals::Watch;
 use crate::striped::Striped;
+use crate::tls::InUse;
 use crate::totals::Totals;
 
 /// How long SIGUSR1 waits for the shards' counters.
@@ -78,6 +79,7 @@ struct Server {
     control: Arc<Control>,
     loop_settings: net::Settings,
     resolver: Resolver,
+    tls: Option<InUse>,
 }
 
 impl Server {
@@ -92,6 +94,10 @@ impl Server {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let clock = modules::Clock { unix_micros_at_zero: u64::try_from(unix.as_micros()).unwrap_or(0) };
         let limits = Limits { branches_max: settings.branches_max, ..Limits::default() };
+        let limits_of_messages = net::StreamLimits {
+            head_bytes_max: limits.message_bytes_max,
+            message_bytes_max: limits.message_bytes_max,
+        };
         let environment = Environment {
             clock,
             process_id: std::process::id(),
@@ -103,12 +109,17 @@ impl Server {
             aliases: settings.aliases.clone(),
             timers: settings.timers.clone(),
             limits,
+            transports: settings.transports.clone(),
             shard: 0,
             shards,
             server_header: settings.server_header.clone(),
             seed: random()?,
             auto_100: settings.auto_100,
         };
+        // A handshake costs as much as dozens of calls: as many threads as shards, at a lower priority.
+        let tls = InUse::start(loaded, &config.listeners, shards)?;
+        let mut loop_settings = loop_settings(options.gather, origin, settings, &limits_of_messages);
+        loop_settings.tls = tls.as_ref().map(InUse::pool);
         Ok(Server {
             program: loaded.program.clone(),
             settings: settings.clone(),
@@ -117,14 +128,15 @@ impl Server {
             location: Striped::new(&location::Limits::default(), Seeds(random()?)),
             totals: Arc::new(Totals::new(usize::from(shards))),
             control: Arc::new(Control::new(usize::from(shards))),
-            loop_settings: net::Settings { gather: options.gather, origin },
+            loop_settings,
             resolver: Resolver::start()
                 .map_err(|e| StartError::of("cannot start the resolver's threads", &e))?,
+            tls,
         })
     }
 
     /// Starts a thread for each shard and obeys signals until all have ended.
-    fn serve(self, sockets: Vec<Vec<UdpListener>>, watch: Watch) -> Result<ExitCode, StartError> {
+    fn serve(self, sockets: Vec<Vec<net::Listener>>, watch: Watch) -> Result<ExitCode, StartError> {
         let fail = |e: std::io::Error| StartError::of("cannot start a shard", &e);
         let shards: Vec<Shard> = sockets
             .into_iter()
@@ -137,7 +149,11 @@ impl Server {
         for (index, shard) in shards.into_iter().enumerate() {
             threads.push(self.start_shard(index, shard, posts.clone(), watch.handle()).map_err(fail)?);
         }
-        watch.obey(&self.control, &posts, |reports| self.log_totals(reports));
+        let reload = || match &self.tls {
+            Some(tls) => tls.reload(),
+            None => tracing::info!("SIGHUP: TLS is not in use, there are no certificates to read again"),
+        };
+        watch.obey(&self.control, &posts, |reports| self.log_totals(reports), reload);
         let mut code = ExitCode::SUCCESS;
         for thread in threads {
             if !thread.join().unwrap_or(false) {
@@ -204,6 +220,42 @@ impl Server {
     }
 }
 
+/// What the configuration says about connections, as the loops know it.
+fn loop_settings(
+    gather: Duration,
+    origin: Clock,
+    settings: &modules::Settings,
+    limits: &net::StreamLimits,
+) -> net::Settings {
+    let from = &settings.connections;
+    let keepalive = from.keepalive.map(|keepalive| net::Keepalive {
+        idle: keepalive.idle,
+        interval: keepalive.interval,
+        probes: keepalive.probes,
+    });
+    let streams = net::StreamSettings {
+        max: from.max,
+        tls_max: from.tls_max,
+        per_source_max: from.per_source_max,
+        lifetime: from.lifetime,
+        connect_timeout: from.connect_timeout,
+        send_timeout: from.send_timeout,
+        message_timeout: from.message_timeout,
+        write_queue_bytes_max: from.write_queue_bytes_max,
+        write_queue_total_bytes_max: from.write_queue_total_bytes_max,
+        connect_queue_messages_max: from.connect_queue_messages_max,
+        keepalive,
+        websocket_ping: settings.websocket.keepalive,
+        no_connect: from.no_connect,
+    };
+    let websocket = net::WebSocketPolicy {
+        origins: settings.websocket.origins.clone(),
+        message_bytes_max: limits.message_bytes_max,
+        ..net::WebSocketPolicy::default()
+    };
+    net::Settings { streams, limits: *limits, websocket, ..net::Settings::new(gather, origin) }
+}
+
 fn random() -> Result<[u64; 4], StartError> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|e| StartError::of("the system has no random numbers", &e))?;
@@ -229,19 +281,21 @@ fn where_to_listen(options: &Run, loaded: &Loaded) -> Result<Vec<Listen>, StartE
 }
 
 /// The sockets of each shard, and the listeners as the engine knows them, in the same order.
-type Bound = (Vec<Vec<UdpListener>>, Vec<engine::Listener>);
+type Bound = (Vec<Vec<net::Listener>>, Vec<engine::Listener>);
 
 /// Binds every address for every shard.
 fn bind_all(listen: &[Listen], shards: usize) -> Result<Bound, StartError> {
-    let mut sockets: Vec<Vec<UdpListener>> = (0..shards).map(|_| Vec::new()).collect();
+    let mut sockets: Vec<Vec<net::Listener>> = (0..shards).map(|_| Vec::new()).collect();
     let mut listeners: Vec<engine::Listener> = Vec::new();
     for wanted in listen {
         for address in addresses(wanted)? {
-            if address.port() != 0 && listeners.iter().any(|l| l.address == address) {
+            let same = |l: &engine::Listener| l.transport == wanted.transport && l.address == address;
+            if address.port() != 0 && listeners.iter().any(same) {
                 continue;
             }
-            let bound = net::bind(address, shards).map_err(|e| StartError(e.to_string()))?;
-            let Some(address) = bound.first().map(UdpListener::address) else { continue };
+            let bound =
+                net::bind(wanted.transport, address, shards).map_err(|e| StartError(e.to_string()))?;
+            let Some(address) = bound.first().map(net::Listener::address) else { continue };
             sockets.iter_mut().zip(bound).for_each(|(shard, socket)| shard.push(socket));
             listeners.push(engine::Listener {
                 transport: wanted.transport,
@@ -280,11 +334,11 @@ fn named(name: &str, port: u16) -> Result<Vec<SocketAddr>, StartError> {
     }
 }
 
-fn warn_of_small_buffers(sockets: &[Vec<UdpListener>]) {
+fn warn_of_small_buffers(sockets: &[Vec<net::Listener>]) {
     /// Below this a burst of a tenth of a second at some thousand calls a second is lost.
     const ENOUGH: usize = 1 << 20;
-    if let Some(small) = sockets.iter().flatten().map(UdpListener::receive_buffer_bytes).find(|b| *b < ENOUGH)
-    {
+    let granted = sockets.iter().flatten().filter_map(net::Listener::receive_buffer_bytes);
+    if let Some(small) = granted.min().filter(|bytes| *bytes < ENOUGH) {
         tracing::warn!(
             "the kernel grants receive buffers of {small} bytes only, too few for bursts; \
              raise it with: sysctl net.core.rmem_max=8388608"
@@ -304,7 +358,8 @@ impl fmt::Display for Greeting<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Strowger {} listens on", env!("CARGO_PKG_VERSION"))?;
         for (i, listener) in self.listeners.iter().enumerate() {
-            write!(f, "{} udp:{}", if i > 0 { "," } else { "" }, listener.address)?;
+            let transport = listener.transport.as_str().unwrap_or("?").to_ascii_lowercase();
+            write!(f, "{} {transport}:{}", if i > 0 { "," } else { "" }, listener.address)?;
         }
         writeln!(f, " ({} shard{})", self.shards, if self.shards == 1 { "" } else { "s" })?;
         if let Some(first) = self.listeners.first() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Endpoint, Input, Outbox};
+use engine::{DomainId, Endpoint, Input, Outbox};
 use location::Location as _;
 use modules::ScriptUser;
 use net::{Control, Handler, Statistics};
@@ -46,8 +46,8 @@ impl ShardHandler {
 }
 
 impl Handler for ShardHandler {
-    fn shard_of(&self, datagram: &[u8]) -> usize {
-        usize::from(engine::steer(datagram, self.shards, self.steer_key))
+    fn shard_of(&self, message: &[u8]) -> usize {
+        usize::from(engine::steer(message, self.shards, self.steer_key))
     }
 
     fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox) {
@@ -55,6 +55,10 @@ impl Handler for ShardHandler {
             self.expire(now);
         }
         self.endpoint.handle(now, input, out);
+    }
+
+    fn domain(&self, id: DomainId) -> &[u8] {
+        self.endpoint.domain(id)
     }
 
     fn next_timeout(&self) -> Option<Instant> {

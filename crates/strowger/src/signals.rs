@@ -1,6 +1,7 @@
 //! Signals, on the main thread: what an operator wants of a running server.
 //!
-//! SIGTERM and SIGINT drain it (a second one stops it at once), SIGUSR1 has it report its counters.
+//! SIGTERM and SIGINT drain it (a second one stops it at once), SIGUSR1 has it report its counters, SIGHUP has it read
+//! its certificates again.
 
 use std::io;
 use std::sync::Arc;
@@ -28,8 +29,15 @@ impl Watch {
         self.signals.handle()
     }
 
-    /// Passes orders to the shards until the handle is closed; `reported` is called when all have been asked to report.
-    pub(crate) fn obey(mut self, control: &Arc<Control>, posts: &[Post], reported: impl Fn(u64)) {
+    /// Passes orders to the shards until the handle is closed; `reported` is called when all have been asked to report,
+    /// `reload` when certificates are to be read again.
+    pub(crate) fn obey(
+        mut self,
+        control: &Arc<Control>,
+        posts: &[Post],
+        reported: impl Fn(u64),
+        reload: impl Fn(),
+    ) {
         let mut draining = false;
         for signal in self.signals.forever() {
             match signal {
@@ -38,9 +46,11 @@ impl Watch {
                     posts.iter().for_each(Post::wake);
                     reported(control.reports());
                 }
-                SIGHUP => tracing::info!(
-                    "SIGHUP: nothing to do; restart the server to read its configuration again"
-                ),
+                // The shards learn of it with the next handshake; nobody is to be woken.
+                SIGHUP => {
+                    reload();
+                    continue;
+                }
                 _ if draining => {
                     tracing::info!("stopping at once");
                     control.stop();

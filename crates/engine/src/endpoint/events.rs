@@ -1,18 +1,16 @@
 //! Timers, transport errors (RFC 3261 §16.9, §18.4) and answers.
 
 use super::{Endpoint, Ran};
-use crate::context::{RelayError, TransactionUser};
+use crate::context::TransactionUser;
 use crate::io::{Answer, AskId, Outbox, Path};
 use crate::machine::{Actions, Arm};
-use crate::plan::Work;
-use crate::proxy::target::NextHop;
+use crate::reply::is_datagram;
 use crate::resolve::Waiter;
-use crate::shard::TRANSPORT_ERROR_SCAN_MAX;
 use crate::table::EntryId;
 use crate::transaction::Client;
 use crate::wheel::{TimerKey, Which};
-use core::net::IpAddr;
-use sip::{Instant, Message, NameAddr, Uri};
+use core::net::{IpAddr, SocketAddr};
+use sip::{Instant, Message};
 
 impl<U: TransactionUser> Endpoint<U> {
     pub(super) fn on_timers(&mut self, now: Instant, out: &mut Outbox) {
@@ -45,28 +43,44 @@ impl<U: TransactionUser> Endpoint<U> {
 
     /// RFC 3261 §16.9, §18.4: the requests that were sent there and have no response yet have failed, as by a 503.
     pub(super) fn on_transport_error(&mut self, path: Path, now: Instant, out: &mut Outbox) {
-        use crate::client_invite::ClientInvite;
-        use crate::client_non_invite::ClientNonInvite;
-        let mut hit = alloc::vec::Vec::new();
-        for id in self.core.table.ids().take(TRANSPORT_ERROR_SCAN_MAX) {
-            let Some(entry) = self.core.table.get(id) else { continue };
-            for (index, branch) in entry.branches.iter().enumerate() {
-                let waits = matches!(
-                    branch.client,
-                    Client::Invite(ClientInvite::Calling { .. })
-                        | Client::NonInvite(ClientNonInvite::Trying { .. })
-                );
-                let there = branch.path.listener == path.listener && branch.path.remote == path.remote;
-                if waits && there {
-                    hit.push((id, index as u16));
-                }
-            }
-        }
+        let hit = if is_datagram(self.core.own.transport(path.listener)) {
+            self.core.waiting_for_datagrams(&path)
+        } else {
+            self.core.note_refusal(&path, now);
+            self.core.waiting_on_stream(&path)
+        };
         for (id, index) in hit {
             self.core.counters.transport_errors += 1;
+            if self.try_second(id, index, now, out) {
+                continue;
+            }
             self.core.fail_branch(id, index, 503);
             self.settle(id, now, out);
         }
+    }
+
+    /// Sends a branch another way after the first has failed, if there is one; it goes past
+    /// [`TransactionUser::on_branch`] again, as it is written anew.
+    fn try_second(&mut self, id: EntryId, index: u16, now: Instant, out: &mut Outbox) -> bool {
+        let Some(entry) = self.core.table.get_mut(id) else { return false };
+        if entry.cancelled || entry.server.is_final() || entry.work.is_none() {
+            return false;
+        }
+        let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return false };
+        let Some((listener, port)) = branch.second.take() else { return false };
+        let remote = SocketAddr::new(branch.path.remote.ip(), port);
+        let local = if listener == entry.path.listener { entry.path.local } else { None };
+        branch.path = Path { domain: branch.path.domain, ..Path::new(listener, local, remote) };
+        branch.free = false;
+        branch.client = Client::Planned;
+        self.core.pool.drop(&mut branch.sent);
+        self.core.arm_branch(id, index, Actions::END, now);
+        self.with_held(id, |this, message, arrival, mut work, mut state| {
+            this.send_planned(id, message, arrival, &mut work, &mut state, now, out);
+            this.keep(id, work, state);
+        });
+        self.settle(id, now, out);
+        true
     }
 
     pub(super) fn on_answer(&mut self, id: AskId, answer: Answer<'_>, now: Instant, out: &mut Outbox) {
@@ -101,24 +115,21 @@ impl<U: TransactionUser> Endpoint<U> {
             self.core.counters.resolve_failures += 1;
         }
         self.with_held(id, |this, message, arrival, mut work, mut state| {
-            let uri = hop_uri(message, &work, target);
-            let hop = match uri.and_then(|uri| Uri::parse(uri).ok()) {
-                Some(Uri::Sip(uri)) => this.core.locate(&uri, &arrival.path, Some(addresses), now),
-                _ => Err(RelayError::NoRoute),
-            };
-            match hop {
-                Ok(NextHop::Path(path)) => {
+            let (core, from) = (&mut this.core, &arrival.path);
+            match core.next_hop_at(message, &work.plan, target, from, addresses, now) {
+                Ok(way) => {
                     if let Some(entry) = this.core.table.get_mut(id)
                         && let Some(branch) = entry.branches.get_mut(usize::from(index))
                     {
                         branch.client = Client::Planned;
-                        branch.path = path;
+                        branch.path = way.path;
+                        branch.free = way.free;
                     }
                     this.core.arm_branch(id, index, Actions::END, now);
                     this.send_planned(id, message, arrival, &mut work, &mut state, now, out);
                 }
                 // RFC 3261 §16.7: as if a 503 had come.
-                _ => this.core.fail_branch(id, index, 503),
+                Err(_) => this.core.fail_branch(id, index, 503),
             }
             this.keep(id, work, state);
         });
@@ -154,17 +165,4 @@ impl<U: TransactionUser> Endpoint<U> {
         self.core.give_request_back(id, &mut bytes);
         self.after_script(ran, now, out);
     }
-}
-
-/// The URI that a target's next hop was taken from.
-fn hop_uri<'a>(message: &Message<'a>, work: &'a Work, target: usize) -> Option<&'a [u8]> {
-    let plan = &work.plan;
-    if let Some(destination) = plan.destination(target) {
-        return Some(destination);
-    }
-    let route = match plan.path(target) {
-        Some(path) => NameAddr::parse(crate::proxy::target::first_value(path)).ok(),
-        None => crate::proxy::target::first_route(message, plan),
-    };
-    Some(route.map_or_else(|| plan.uri(target).unwrap_or(message.request_uri()), |route| route.uri))
 }

@@ -8,7 +8,7 @@ use crate::branch::OwnBranch;
 use crate::config::Config;
 use crate::context::{Arrival, ReplyContext, ReplyVerdict, TransactionId, TransactionUser};
 use crate::counters::Counters;
-use crate::io::{Input, Outbox, Path};
+use crate::io::{DomainId, FlowId, Input, Outbox, Output, Path};
 use crate::proxy::response::Verdict;
 use crate::reply::{Reply, arrival, is_datagram, next_via_path};
 use crate::shard::Core;
@@ -16,7 +16,7 @@ use crate::table::EntryId;
 use crate::transaction::Branch;
 use alloc::boxed::Box;
 use hashbrown::HashMap;
-use sip::{Edits, HeaderName, Index, Instant, Message, Method};
+use sip::{Edits, HeaderName, Index, Instant, Message, Method, Transport};
 
 /// Transactions, timers and proxy core of one shard.
 ///
@@ -112,6 +112,12 @@ impl<U: TransactionUser> Endpoint<U> {
         &self.core.own
     }
 
+    /// The name that the TLS peer of a path must prove ([`Path::domain`]), in lower case; empty if there is none: then it
+    /// is the address.
+    pub fn domain(&self, id: DomainId) -> &[u8] {
+        self.core.domains.name(id)
+    }
+
     #[cfg(test)]
     pub(crate) fn core(&self) -> &Core<U::State> {
         &self.core
@@ -141,8 +147,7 @@ impl<U: TransactionUser> Endpoint<U> {
             Ok(message) => self.on_response(&message, path, now, out),
             Err(_) => {
                 self.core.counters.parse_errors += 1;
-                let datagram = is_datagram(self.core.own.transport(path.listener));
-                crate::bad::answer(bytes, path, datagram, &mut self.core.counters, out);
+                crate::bad::answer(bytes, path, &mut self.core.counters, out);
             }
         }
         self.index = Some(index);
@@ -158,14 +163,14 @@ impl<U: TransactionUser> Endpoint<U> {
         }
         let arrival = arrival(message, path, transport);
         let ack = message.method() == Method::Ack;
-        if message.bytes().len() > core.config.limits.message_bytes_max {
+        if is_too_large(message, transport, core.config.limits.message_bytes_max) {
             core.counters.too_large += 1;
             if !ack {
                 core.reply_stateless(message, &arrival, &Reply::bare(513), out);
             }
             return;
         }
-        if let Err(reject) = check(message) {
+        if let Err(reject) = check(message, transport) {
             core.counters.invalid_requests += 1;
             // A Via that does not parse is sent back as it stands, to where the request came from.
             if !ack && message.header(HeaderName::Via).is_some() {
@@ -174,6 +179,13 @@ impl<U: TransactionUser> Endpoint<U> {
                 core.reply_stateless(message, &arrival, &reply, out);
             }
             return;
+        }
+        if core.config.transports.accept_aliases
+            && transport == Transport::Tcp
+            && message.via_top().is_ok_and(|via| via.params.has(b"alias"))
+            && let Some(port) = core.alias_port(message, transport, None)
+        {
+            out.outputs.push(Output::Alias { path, port });
         }
         if let Some(id) = core.find(message) {
             if !ack {
@@ -261,8 +273,15 @@ impl<U: TransactionUser> Endpoint<U> {
                     self.core.counters.stray_responses += 1;
                 }
             }
-            Some(OwnBranch::Stateless { listener, .. }) => {
-                self.stateless_response(message, path, listener, now, out);
+            Some(OwnBranch::Stateless { listener, flow, unique, .. }) => {
+                let flow = match flow {
+                    FlowId::NONE => FlowId::NONE,
+                    flow => self.core.stateless_flow(message, flow, unique),
+                };
+                let listener = crate::ListenerId(listener);
+                // The peer's address is put in from the Via.
+                let way_back = Path { flow, ..Path::new(listener, None, path.remote) };
+                self.stateless_response(message, path, way_back, now, out);
             }
             _ => self.core.counters.stray_responses += 1,
         }
@@ -320,17 +339,17 @@ impl<U: TransactionUser> Endpoint<U> {
         &mut self,
         message: &Message<'_>,
         path: Path,
-        listener: u16,
+        way_back: Path,
         now: Instant,
         out: &mut Outbox,
     ) {
-        let listener = crate::ListenerId(listener);
+        let listener = way_back.listener;
         if !self.core.own.has(listener) {
             self.core.counters.stray_responses += 1;
             return;
         }
         let local = if listener == path.listener { path.local } else { None };
-        let from = Path { listener, local, ..path };
+        let from = Path { local, ..way_back };
         let Some(to) = next_via_path(message, from, self.core.own.transport(listener)) else {
             self.core.counters.invalid_responses += 1;
             return;
@@ -352,7 +371,12 @@ impl<U: TransactionUser> Endpoint<U> {
             if edits.is_overflowed() {
                 self.core.counters.edits_full += 1;
             } else {
-                out.send(to, |buffer| edits.write(message, buffer));
+                let core = &mut self.core;
+                out.send(to, |buffer| {
+                    let start = buffer.len();
+                    edits.write(message, buffer);
+                    core.add_content_length(message, to.listener, start, buffer);
+                });
                 self.core.counters.responses_forwarded += 1;
             }
         }
@@ -360,10 +384,24 @@ impl<U: TransactionUser> Endpoint<U> {
     }
 }
 
+/// Whether a request is longer than it may be. Of one on a stream only the head has come then, and its Content-Length
+/// says so.
+fn is_too_large(message: &Message<'_>, transport: Transport, max: usize) -> bool {
+    let promised = match message.content_length() {
+        Ok(Some(length)) if !is_datagram(transport) => message.headers_end().saturating_add(length as usize),
+        _ => 0,
+    };
+    message.bytes().len().max(promised) > max
+}
+
 /// What every element checks (RFC 3261 §8.2, §16.3 item 1), and that a branch names something: one that is the magic
 /// cookie alone would be the same for all requests (RFC 4475 §3.2.1 leaves the choice).
-fn check(message: &Message<'_>) -> Result<(), sip::Reject> {
+fn check(message: &Message<'_>, transport: Transport) -> Result<(), sip::Reject> {
     sip::validate::request(message)?;
+    // RFC 3261 §18.3: what a stream's messages are told apart by; a WebSocket frame needs none (RFC 7118 §5).
+    if matches!(transport, Transport::Tcp | Transport::Tls) && message.content_length() == Ok(None) {
+        return Err(sip::Reject { status: 400, reason: "Missing Content-Length" });
+    }
     let branch = message.via_top().ok().and_then(|via| via.branch());
     if branch.is_some_and(|branch| branch.eq_ignore_ascii_case(crate::branch::MAGIC)) {
         return Err(sip::Reject { status: 400, reason: "Empty Branch" });

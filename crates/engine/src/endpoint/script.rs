@@ -143,7 +143,8 @@ impl<U: TransactionUser> Endpoint<U> {
         };
         let resolving = entry.branches.iter().any(|branch| branch.client == Client::Resolving);
         let untried = work.plan.relayed.is_some() && work.plan.has_untried();
-        if !entry.server.is_final() && (armed || resolving || untried) {
+        let second = entry.branches.iter().any(|branch| branch.second.is_some() && !branch.replied);
+        if !entry.server.is_final() && (armed || resolving || untried || second) {
             entry.work = Some(work);
         } else {
             self.core.works.give(work);

@@ -6,17 +6,21 @@ use crate::client_non_invite::ClientNonInvite;
 use crate::context::{Arrival, RelayError};
 use crate::io::{Ask, Outbox, Output, Path};
 use crate::mac::Purpose;
-use crate::machine::{Actions, Arm};
+use crate::machine::{Actions, Arm, Delivery};
+use crate::own::{Side, default_port, is_websocket};
 use crate::plan::{Plan, Work};
-use crate::proxy::target::{NextHop, first_route, is_strict, request_uri_of};
+use crate::proxy::loop_detection::has_second_via;
+use crate::proxy::target::{NextHop, Way, first_route, is_lowered, is_sips, is_strict, request_uri_of};
+use crate::reply::{canonical, is_datagram};
 use crate::resolve::{Waiter, lower};
 use crate::shard::Core;
 use crate::table::EntryId;
 use crate::transaction::{Branch, Cancel, Client, Entry};
+use crate::waiting::WaitId;
 use crate::wheel::TimerId;
 use alloc::string::String;
 use alloc::vec::Vec;
-use sip::{Edits, HeaderName, Instant, Message, Method};
+use sip::{Edits, HeaderName, Instant, Message, Method, Uri};
 
 /// What a copy is made of.
 pub(crate) struct Copy<'a, 'm> {
@@ -65,6 +69,7 @@ impl<S> Core<S> {
         let start = out.len();
         if !overflowed {
             edits.write(message, out);
+            self.add_content_length(message, copy.to.listener, start, out);
         }
         edits.rewind(mark);
         if overflowed {
@@ -96,14 +101,7 @@ impl<S> Core<S> {
         if let Some(params) = plan.record_route() {
             let mut text = core::mem::take(&mut self.text);
             text.clear();
-            let (from, to) = (&copy.arrival.path, &copy.to);
-            // Thesis §3.4.1: two where the request changes sides, the outer one for the side that it leaves by.
-            let two = from.listener != to.listener;
-            self.own.write_record_route(to.listener, to.local, two, params, &mut text);
-            if two {
-                text.extend_from_slice(b", ");
-                self.own.write_record_route(from.listener, from.local, two, params, &mut text);
-            }
+            self.write_record_routes(copy, plan, params, &mut text);
             edits.insert_record_route(message, &text);
             self.text = text;
         }
@@ -117,14 +115,88 @@ impl<S> Core<S> {
             self.text = text;
         } else if let Some(route) = first_route(message, plan).filter(is_strict) {
             // RFC 3261 §16.6 item 6: the next hop is a strict router.
-            edits.append_route(message, request_uri_of(uri.unwrap_or(message.request_uri()), &mut self.text));
+            let own = uri.unwrap_or(message.request_uri());
+            edits.append_route(
+                message,
+                request_uri_of(own, is_lowered(message.request_uri(), own), &mut self.text),
+            );
             edits.remove_route(message, plan.routes_removed);
-            edits.set_request_uri(message, request_uri_of(route.uri, &mut self.text));
+            edits.set_request_uri(message, request_uri_of(route.uri, false, &mut self.text));
             return;
         }
         if let Some(uri) = uri {
-            edits.set_request_uri(message, request_uri_of(uri, &mut self.text));
+            let lowered = is_lowered(message.request_uri(), uri);
+            edits.set_request_uri(message, request_uri_of(uri, lowered, &mut self.text));
         }
+    }
+
+    /// One Record-Route, or two where the request changes sides (thesis §3.4.1), the outer one for the side that it
+    /// leaves by. A side whose peer can only be reached by its connection has that in its own.
+    fn write_record_routes(&self, copy: &Copy<'_, '_>, plan: &Plan, params: &[u8], text: &mut Vec<u8>) {
+        let message = copy.message;
+        let uri = plan.uri(copy.target).unwrap_or(message.request_uri());
+        // RFC 3261 §16.6 item 4.
+        let secure = is_sips(uri) && !is_lowered(message.request_uri(), uri);
+        let (from, to) = (&copy.arrival.path, &copy.to);
+        let side = |path: &Path, connected: bool| Side {
+            listener: path.listener,
+            local: path.local,
+            connection: connected.then_some(path.remote),
+            secure,
+        };
+        let came = side(from, self.is_bound_to_connection(message, from));
+        let target = plan.targets.get(copy.target);
+        let transport = self.own.transport(to.listener);
+        let registered = target.is_some_and(|target| target.registered) && !is_datagram(transport);
+        let leaves = side(to, registered || is_websocket(transport));
+        let two = from.listener != to.listener || came.connection.is_some() || leaves.connection.is_some();
+        self.own.write_record_route(&leaves, two, params, text);
+        if two {
+            text.extend_from_slice(b", ");
+            self.own.write_record_route(&came, two, params, text);
+        }
+    }
+
+    /// Whether the sender of a request can be reached only by the connection that it came by: a WebSocket client always
+    /// (RFC 7118 §5), another client if its Contact is not the address that it came from.
+    fn is_bound_to_connection(&self, message: &Message<'_>, from: &Path) -> bool {
+        let transport = self.own.transport(from.listener);
+        if is_datagram(transport) {
+            return false;
+        }
+        if is_websocket(transport) {
+            return true;
+        }
+        // What another proxy sends is no business of its connection.
+        if has_second_via(message) {
+            return false;
+        }
+        let Some(Ok(contact)) = message.contacts().next() else { return false };
+        let Ok(Uri::Sip(uri)) = contact.uri() else { return false };
+        let port = uri.port.unwrap_or(default_port(transport));
+        uri.host.ip() != Some(canonical(from.remote.ip())) || port != from.remote.port()
+    }
+
+    /// Appends the copy for one next hop, by a stream where it is too long for a datagram (RFC 3261 §18.1.1); the way
+    /// that it takes.
+    pub(crate) fn write_fitting(
+        &mut self,
+        copy: Copy<'_, '_>,
+        free: bool,
+        plan: &Plan,
+        edits: &mut Edits,
+        now: Instant,
+        out: &mut Vec<u8>,
+    ) -> Result<Path, RelayError> {
+        let start = out.len();
+        self.write_copy(&copy, plan, edits, out)?;
+        if !free {
+            return Ok(copy.to);
+        }
+        let Some(stream) = self.stream_instead(out.len() - start, &copy.to, now) else { return Ok(copy.to) };
+        out.truncate(start);
+        self.write_copy(&Copy { to: stream, ..copy }, plan, edits, out)?;
+        Ok(stream)
     }
 
     /// Max-Breadth (RFC 5393 §5.3.3).
@@ -206,8 +278,8 @@ impl<S> Core<S> {
             return Err(RelayError::NoTarget);
         }
         let index = count as u16;
-        let (client, path) = match hop {
-            NextHop::Path(path) => (Client::Planned, path),
+        let (client, way) = match hop {
+            NextHop::Way(way) => (Client::Planned, way),
             NextHop::Name(name) => {
                 let name = lower(name);
                 let host = String::from_utf8_lossy(&name).into_owned();
@@ -216,7 +288,7 @@ impl<S> Core<S> {
                 self.counters.resolves += 1;
                 let deadline = now + self.config.timers.resolve;
                 out.outputs.push(Output::Ask { id: ask, ask: Ask::Resolve { host }, deadline });
-                (Client::Resolving, *from)
+                (Client::Resolving, Way { path: *from, free: false, second: None })
             }
         };
         let Some(entry) = self.table.get_mut(id) else { return Err(RelayError::AlreadyFinal) };
@@ -230,7 +302,10 @@ impl<S> Core<S> {
             ringing: plan.ringing,
             breadth,
             status: 0,
-            path,
+            path: way.path,
+            free: way.free,
+            second: way.second,
+            waiting: WaitId::NONE,
             cookie: 0,
             loop_hash: 0,
             sent: Vec::new(),
@@ -260,7 +335,8 @@ impl<S> Core<S> {
         let Some(branch) = self.table.get(id).and_then(|entry| entry.branches.get(usize::from(index))) else {
             return;
         };
-        let (target, to, breadth) = (usize::from(branch.target), branch.path, branch.breadth);
+        let (target, first, breadth) = (usize::from(branch.target), branch.path, branch.breadth);
+        let (free, second) = (branch.free, branch.second);
         let cookie = self.cookie(id, index);
         let own = OwnBranch::Stateful {
             shard: self.config.shard,
@@ -271,11 +347,15 @@ impl<S> Core<S> {
             loop_hash: work.plan.loop_hash,
         };
         let start = out.bytes.len();
-        let copy = Copy { message, arrival, target, to, branch: own, breadth };
-        if let Err(error) = self.write_copy(&copy, &work.plan, &mut work.edits, &mut out.bytes) {
-            self.fail_branch(id, index, error.status());
-            return;
-        }
+        let copy = Copy { message, arrival, target, to: first, branch: own, breadth };
+        let written = self.write_fitting(copy, free, &work.plan, &mut work.edits, now, &mut out.bytes);
+        let to = match written {
+            Ok(to) => to,
+            Err(error) => {
+                self.fail_branch(id, index, error.status());
+                return;
+            }
+        };
         let len = out.bytes.len() - start;
         let sent = self.pool.copy(out.bytes.get(start..).unwrap_or(b""));
         out.outputs.push(Output::Send { path: to, bytes: start..start + len });
@@ -287,10 +367,18 @@ impl<S> Core<S> {
             let (machine, actions) = ClientNonInvite::start(&self.config.timers, delivery);
             (Client::NonInvite(machine), actions)
         };
+        let waiting = match delivery {
+            Delivery::Reliable => self.waiting.insert(to.listener, to.remote, id, index),
+            Delivery::Unreliable => WaitId::NONE,
+        };
         if let Some(branch) =
             self.table.get_mut(id).and_then(|entry| entry.branches.get_mut(usize::from(index)))
         {
             branch.client = client;
+            branch.path = to;
+            branch.waiting = waiting;
+            // What is too long for a datagram is one all the same where the stream fails.
+            branch.second = if to == first { second } else { Some((first.listener, first.remote.port())) };
             branch.cookie = cookie;
             branch.loop_hash = work.plan.loop_hash;
             branch.sent = sent;

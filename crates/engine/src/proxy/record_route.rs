@@ -79,6 +79,15 @@ impl<S> RequestContext<'_, S> {
                 break;
             }
             partner = r2;
+            // What a phone has put in as its outbound proxy chooses nothing.
+            if let Uri::Sip(sip) = &uri
+                && (r2 || self.core.own.is_recorded(sip))
+            {
+                let listener = self.core.own.listener_of(sip);
+                self.plan.way_out = listener;
+                self.plan.connection =
+                    listener.and_then(|listener| self.core.own.connection_of(sip, listener));
+            }
             self.edits.remove_route(&self.message, place);
             self.plan.routes_removed = place + 1;
             self.plan.routes_gone = routes.clone().next().is_none();

@@ -2,10 +2,10 @@
 //! up where none came.
 
 use crate::context::Arrival;
-use crate::io::{Outbox, Output};
+use crate::io::{Outbox, Output, Path};
 use crate::machine::{Actions, Arm, Emit, Report};
 use crate::proxy::loop_detection::has_second_via;
-use crate::shard::Core;
+use crate::shard::{Core, TRANSPORT_ERROR_SCAN_MAX};
 use crate::table::EntryId;
 use crate::transaction::{Best, Cancel, Client};
 use crate::wheel::Which;
@@ -86,6 +86,7 @@ impl<S> Core<S> {
             return Verdict::Absorbed;
         };
         branch.replied = true;
+        self.waiting.remove(&mut branch.waiting);
         let actions = match &mut branch.client {
             Client::Invite(machine) => machine.on_response(status, timers, delivery),
             Client::NonInvite(machine) => machine.on_response(status, timers, delivery),
@@ -224,6 +225,7 @@ impl<S> Core<S> {
         branch.cancel = Cancel::No;
         self.wheel.cancel(&mut branch.resend);
         self.wheel.cancel(&mut branch.expire);
+        self.waiting.remove(&mut branch.waiting);
         self.pool.drop(&mut branch.sent);
         if open {
             self.collect(id, index, status, None);
@@ -275,6 +277,7 @@ impl<S> Core<S> {
         }
         let start = out.bytes.len();
         edits.write(message, &mut out.bytes);
+        self.add_content_length(message, path.listener, start, &mut out.bytes);
         let end = out.bytes.len();
         let passes = self.sent_upstream(id, status, now, out.bytes.get(start..end).unwrap_or(b""));
         // RFC 3261 §16.7 item 5: every 2xx to an INVITE, whatever was sent before.
@@ -421,6 +424,34 @@ impl<S> Core<S> {
             self.pool.fit(&mut branch.sent);
         }
         out.outputs.push(Output::Send { path: branch.path, bytes: start..end });
+    }
+
+    /// The branches without a response that were sent to a peer by datagrams, among the first
+    /// [`TRANSPORT_ERROR_SCAN_MAX`] transactions.
+    pub(crate) fn waiting_for_datagrams(&self, path: &Path) -> Vec<(EntryId, u16)> {
+        let mut hit = Vec::new();
+        for id in self.table.ids().take(TRANSPORT_ERROR_SCAN_MAX) {
+            let Some(entry) = self.table.get(id) else { continue };
+            for (index, branch) in entry.branches.iter().enumerate() {
+                let there = branch.path.listener == path.listener && branch.path.remote == path.remote;
+                if there && branch.client.is_unanswered() {
+                    hit.push((id, index as u16));
+                }
+            }
+        }
+        hit
+    }
+
+    /// The branches without a response that were sent to a peer by a stream; they wait there no longer.
+    pub(crate) fn waiting_on_stream(&mut self, path: &Path) -> Vec<(EntryId, u16)> {
+        let hit: Vec<(EntryId, u16)> = self.waiting.at(path.listener, path.remote).collect();
+        for &(id, index) in &hit {
+            let entry = self.table.get_mut(id);
+            if let Some(branch) = entry.and_then(|entry| entry.branches.get_mut(usize::from(index))) {
+                self.waiting.remove(&mut branch.waiting);
+            }
+        }
+        hit
     }
 
     /// What a reply of our own to the held request needs.

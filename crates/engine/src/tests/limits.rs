@@ -11,7 +11,14 @@ fn hops_extensions_and_schemes_are_checked() {
     let sent = rig.receive(CALLER, &request("OPTIONS", &target, "2", "Proxy-Require: foo, bar\r\n"));
     assert_eq!((kinds(&sent), sent[0].header("Unsupported")), (alloc::vec!["420".to_string()], "foo, bar"));
     assert_eq!(kinds(&rig.receive(CALLER, &request("OPTIONS", "tel:+1234", "3", ""))), ["416"]);
-    assert_eq!(kinds(&rig.receive(CALLER, &request("OPTIONS", "sips:callee@192.0.2.20", "4", ""))), ["478"]);
+    // RFC 5630 §5.3: there is no TLS here.
+    let sent = rig.receive(CALLER, &request("OPTIONS", "sips:callee@192.0.2.20", "4", ""));
+    let warning = "380 192.0.2.1:5060 \"SIPS Not Allowed\"";
+    assert_eq!((kinds(&sent), sent[0].header("Warning")), (alloc::vec!["480".to_string()], warning));
+    assert_eq!(
+        kinds(&rig.receive(CALLER, &request("OPTIONS", "sip:192.0.2.20;transport=tls", "5", ""))),
+        ["478"]
+    );
     rig.rest();
 }
 

@@ -173,13 +173,14 @@ impl Rig {
                     sent.push(Sent { to: path.remote.to_string(), text });
                 }
                 Output::Ask { id, ask, .. } => self.asks.push((*id, ask.clone())),
+                Output::Alias { .. } => {}
             }
         }
         sent
     }
 
     pub(super) fn path(from: &str) -> Path {
-        Path { listener: ListenerId(0), flow: FlowId::DATAGRAM, local: None, remote: from.parse().unwrap() }
+        Path::new(ListenerId(0), None, from.parse().unwrap())
     }
 
     pub(super) fn receive(&mut self, from: &str, text: &str) -> Vec<Sent> {

@@ -73,6 +73,10 @@ pub struct Network {
     pub log: Vec<Seen>,
     /// Questions that wait for [`Network::answer`].
     pub asks: Vec<(AskId, Ask, Instant)>,
+    /// The ways of all that was sent, in order.
+    pub paths: Vec<Path>,
+    /// Connections that became aliases, with their ports.
+    pub aliases: Vec<(Path, u16)>,
     /// Long runs keep no log; `handle` still returns what was sent.
     pub keep_log: bool,
     /// Where a [`world::World`] takes what was sent.
@@ -94,6 +98,8 @@ impl Network {
             engine: Endpoint::new(config, script),
             log: Vec::new(),
             asks: Vec::new(),
+            paths: Vec::new(),
+            aliases: Vec::new(),
             keep_log: true,
             fresh: None,
             listeners,
@@ -149,8 +155,19 @@ impl Network {
         let bytes = bytes.as_ref();
         self.record(from, PROXY, bytes);
         let local = self.listeners.get(usize::from(listener.0)).map(SocketAddr::ip);
-        let path = Path { listener, flow: FlowId::DATAGRAM, local, remote: from };
+        let path = Path::new(listener, local, from);
         self.handle(Input::Message { path, bytes });
+    }
+
+    /// A message reaches the engine on a path of its own.
+    pub fn send_on(&mut self, path: Path, bytes: impl AsRef<[u8]>) {
+        self.record(path.remote, PROXY, bytes.as_ref());
+        self.handle(Input::Message { path, bytes: bytes.as_ref() });
+    }
+
+    /// The way of the last message that was sent.
+    pub fn last_path(&self) -> Path {
+        *self.paths.last().expect("something was sent")
     }
 
     /// What a request of `text` looks like on its way, from Alice.
@@ -160,8 +177,7 @@ impl Network {
 
     /// The host at `to` is unreachable (RFC 3261 §18.4).
     pub fn unreachable(&mut self, to: SocketAddr) {
-        let path =
-            Path { listener: ListenerId(0), flow: FlowId::DATAGRAM, local: Some(PROXY.ip()), remote: to };
+        let path = Path::new(ListenerId(0), Some(PROXY.ip()), to);
         self.handle(Input::TransportError { path });
     }
 
@@ -181,10 +197,14 @@ impl Network {
             match output {
                 Output::Send { path, bytes } => {
                     sent += 1;
+                    if self.keep_log {
+                        self.paths.push(*path);
+                    }
                     let bytes = out.bytes.get(bytes.clone()).expect("a range within the outbox");
                     self.record(PROXY, path.remote, bytes);
                 }
                 Output::Ask { id, ask, deadline } => self.asks.push((*id, ask.clone(), *deadline)),
+                Output::Alias { path, port } => self.aliases.push((*path, *port)),
             }
         }
         self.out = out;

@@ -111,12 +111,7 @@ impl World {
         let Flight { from, to, bytes } = flight;
         let mut out = Vec::new();
         if to == PROXY {
-            let path = Path {
-                listener: ListenerId(0),
-                flow: FlowId::DATAGRAM,
-                local: Some(PROXY.ip()),
-                remote: from,
-            };
+            let path = Path::new(ListenerId(0), Some(PROXY.ip()), from);
             self.network.handle(Input::Message { path, bytes: &bytes });
             self.most = self.most.max(self.network.engine.transactions());
             self.drain_engine(now);

@@ -28,6 +28,10 @@ const Q: Param = Param::new("q", ParamKind::Any);
 
 const FORWARD: &str = "Sends the request on without state (RFC 3261 section 16.11), to the next hop of its Route, \
     destination or Request-URI, or to HOST and PORT. True if it was sent.";
+const FORWARD_BY: &str = "`forward` to HOST and PORT by the transport in its name.";
+const ALIAS: &str = "Lets requests to the sender take the connection that this one came by, as if it led to PORT of the \
+    sender, by default that of the topmost Via (RFC 5923). The script must know that the sender is who it says: on a \
+    shared address another's calls would go there, too. False where the request came by UDP or WebSocket.";
 const SET_HOST: &str = "Replaces the host of the Request-URI.";
 const SET_HOSTPORT: &str = "Replaces host and port of the Request-URI: `HOST[:PORT]`.";
 const SET_USER: &str = "Replaces the user of the Request-URI; an empty one removes it.";
@@ -42,7 +46,9 @@ const FORCE_RPORT: &str = "Sends the responses to the address and port that the 
 static FUNCTIONS: &[Function] = &[
     Function::new("forward", &[], Contexts::REQUEST, forward, FORWARD),
     Function::optional("forward", &[HOST, PORT], 1, Contexts::REQUEST, forward_to, FORWARD),
-    Function::optional("forward_udp", &[HOST, PORT], 1, Contexts::REQUEST, forward_to, FORWARD),
+    Function::optional("forward_udp", &[HOST, PORT], 1, Contexts::REQUEST, forward_udp, FORWARD_BY),
+    Function::optional("forward_tcp", &[HOST, PORT], 1, Contexts::REQUEST, forward_tcp, FORWARD_BY),
+    Function::optional("forward_tls", &[HOST, PORT], 1, Contexts::REQUEST, forward_tls, FORWARD_BY),
     Function::optional("append_branch", &[URI, Q], 0, TARGETS, append_branch, APPEND_BRANCH),
     Function::new("clear_branches", &[], TARGETS, clear_branches, "Forgets all targets but the Request-URI."),
     Function::new("rewritehost", &[HOST], REQUESTS, set_host, SET_HOST),
@@ -133,20 +139,8 @@ static FUNCTIONS: &[Function] = &[
         log_level,
         "Writes a text to the log, as an error or at LEVEL (-5 to 3).",
     ),
-    Function::new(
-        "force_tcp_alias",
-        &[],
-        Contexts::REQUEST,
-        nothing,
-        "Nothing: connections are kept and used again as it is.",
-    ),
-    Function::new(
-        "add_tcp_alias",
-        &[],
-        Contexts::REQUEST,
-        nothing,
-        "Nothing: connections are kept and used again as it is.",
-    ),
+    Function::optional("force_tcp_alias", &[PORT], 0, Contexts::REQUEST, tcp_alias, ALIAS),
+    Function::optional("add_tcp_alias", &[PORT], 0, Contexts::REQUEST, tcp_alias, ALIAS),
 ];
 
 /// True or false.
@@ -154,8 +148,14 @@ pub(crate) fn outcome(done: bool) -> Outcome {
     if done { Outcome::True } else { Outcome::False }
 }
 
-fn nothing(_: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
-    Outcome::True
+fn tcp_alias(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let port = match (!args.is_empty()).then(|| u16::try_from(args.int(0))) {
+        None => None,
+        Some(Ok(port)) if port > 0 => Some(port),
+        Some(_) => return run.fail("force_tcp_alias: a port is 1 to 65535"),
+    };
+    let done = run.request().is_some_and(|cx| cx.alias(port));
+    outcome(done)
 }
 
 fn forward(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
@@ -164,8 +164,24 @@ fn forward(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
 }
 
 fn forward_to(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    forward_by(run, args, b"")
+}
+
+fn forward_udp(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    forward_by(run, args, b";transport=udp")
+}
+
+fn forward_tcp(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    forward_by(run, args, b";transport=tcp")
+}
+
+fn forward_tls(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    forward_by(run, args, b";transport=tls")
+}
+
+fn forward_by(run: &mut Run<'_, '_>, args: &Args<'_>, params: &[u8]) -> Outcome {
     let mut uri = core::mem::take(&mut run.scratch.uri);
-    destination(&mut uri, args.str(0), (args.len() > 1).then(|| args.int(1)), b"");
+    destination(&mut uri, args.str(0), (args.len() > 1).then(|| args.int(1)), params);
     let done = run.request().is_some_and(|cx| cx.forward(Some(&uri)).is_ok());
     run.scratch.uri = uri;
     outcome(done)

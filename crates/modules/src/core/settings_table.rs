@@ -20,6 +20,11 @@ macro_rules! settings {
     (% ($kind:ident $default:literal $unit:literal)) => {
         Shape { default: DefaultValue::Int($default), unit: $unit, ..settings!(% $kind) }
     };
+    // With the integers that it accepts, too.
+    (% ($kind:ident $default:literal $unit:literal $low:literal $high:literal)) => {
+        Shape { range: Some(($low, $high)), ..settings!(% ($kind $default $unit)) }
+    };
+    (% Protocol) => { Shape { default: DefaultValue::Str("TCP"), ..Shape::of(ValueKind::Str) } };
     (% Bool) => { Shape::of(ValueKind::Bool) };
     (% Int) => { Shape::of(ValueKind::Int) };
     (% Str) => { Shape::of(ValueKind::Str) };
@@ -33,8 +38,8 @@ macro_rules! settings {
 
 settings! {
     // --- where to listen and what this server is called --------------------------------------------------------
-    honoured "listen", Listen, "An address to listen on: udp:ADDRESS:PORT, ADDRESS or an interface's name; may be repeated. `advertise HOST:PORT` after it is what other elements are told instead.";
-    honoured "port", (Port 5060 ""), "The port of the `listen` addresses that name none.";
+    honoured "listen", Listen, "An address to listen on: PROTOCOL:ADDRESS:PORT, where PROTOCOL is `udp` (which may be left out), `tcp`, `tls`, `ws` (WebSocket) or `wss` (WebSocket over TLS), and ADDRESS an address, an interface's name or `*`; may be repeated. `advertise HOST:PORT` after it is what other elements are told instead. Without a port it is that of `port`, for `tls` 5061, for `ws` 80, for `wss` 443.";
+    honoured "port", (Port 5060 ""), "The port of the `listen` addresses by UDP and TCP that name none.";
     honoured "alias" | "domain", Listen, "A name of this server, HOST, HOST:PORT or PROTOCOL:HOST:PORT: a URI with it is `myself`; may be repeated.";
     honoured "advertised_address", Any, "The host that Via and Record-Route carry instead of the listening address, where `listen` has no `advertise`.";
     honoured "advertised_port", Port, "The port that Via and Record-Route carry instead of the listening port.";
@@ -61,8 +66,8 @@ settings! {
     only_off "reply_to_via", Bool, "responses go where the request came from (RFC 3581) or where RFC 3261 section 18.2.2 says.";
     honoured "force_rport", (Bool 0 ""), "Whether responses go to the port that the request came from even where its client did not ask for that (RFC 3581), as `force_rport()` does for one request.";
     honoured "local_rport", (Bool 0 ""), "Whether our own Via asks for `rport` (RFC 3581), as `add_local_rport()` does for one request.";
-    only_off "udp_mtu", Int, "requests are never moved from UDP to another transport because of their size yet.";
-    harmless "udp_mtu_try_proto", Any, "requests are never moved to another transport because of their size yet.";
+    honoured "udp_mtu", (Int 1300 "bytes" 0 65535), "The longest request that leaves by UDP where the next hop's URI names no transport; a longer one leaves by `udp_mtu_try_proto` (RFC 3261 section 18.1.1), and by UDP all the same if the next hop cannot be reached so, which is remembered for a minute. 0: all leave by UDP.";
+    honoured "udp_mtu_try_proto", Protocol, "What a request takes that is longer than `udp_mtu`, if there is a listener for it: TCP, TLS, or UDP, that is nothing else.";
     only_off "onsend_route_reply", Bool, "there is no onsend_route.";
     only_off "uri_host_extra_chars", Str, "host names are letters, digits, `-`, `.` and `_`.";
     harmless "http_reply_hack" | "http_reply_parse", Bool, "HTTP is not spoken on SIP's ports.";
@@ -156,12 +161,39 @@ settings! {
     harmless "dns_cache_init" | "use_dns_cache" | "use_dns_failover" | "dns_cache_flags" | "dns_cache_negative_ttl" | "dns_cache_min_ttl" | "dns_cache_max_ttl" | "dns_cache_mem" | "dns_cache_gc_interval" | "dns_cache_del_nonexp" | "dns_cache_delete_nonexpired" | "dns_cache_rec_pref", Any, "answers of the resolver are kept for 30 seconds.";
     harmless "dst_blacklist_init" | "use_dst_blacklist" | "dst_blacklist_mem" | "dst_blacklist_expire" | "dst_blacklist_ttl" | "dst_blacklist_gc_interval" | "dst_blacklist_udp_imask" | "dst_blacklist_tcp_imask" | "dst_blacklist_tls_imask" | "dst_blacklist_sctp_imask" | "dst_blocklist_init" | "use_dst_blocklist" | "dst_blocklist_mem" | "dst_blocklist_expire" | "dst_blocklist_ttl" | "dst_blocklist_gc_interval" | "dst_blocklist_udp_imask" | "dst_blocklist_tcp_imask" | "dst_blocklist_tls_imask" | "dst_blocklist_sctp_imask", Any, "no list of unreachable destinations is kept.";
 
-    // --- TCP, TLS, SCTP, STUN: not there yet, and a `listen` that needs them is an error ---------------------------------
-    harmless "disable_tcp", Bool, "TCP is not there yet; a `listen=tcp:` is an error.";
-    harmless "tcp_children" | "tcp_accept_aliases" | "tcp_accept_unique" | "tcp_send_timeout" | "tcp_connect_timeout" | "tcp_connection_lifetime" | "tcp_connection_match" | "tcp_poll_method" | "tcp_max_connections" | "tcp_no_connect" | "tcp_source_ipv4" | "tcp_source_ipv6" | "tcp_fd_cache" | "tcp_buf_write" | "tcp_async" | "tcp_conn_wq_max" | "tcp_wq_max" | "tcp_rd_buf_size" | "tcp_wq_blk_size" | "tcp_defer_accept" | "tcp_delayed_ack" | "tcp_syncnt" | "tcp_linger2" | "tcp_keepalive" | "tcp_keepidle" | "tcp_keepintvl" | "tcp_keepcnt" | "tcp_crlf_ping" | "tcp_accept_no_cl" | "tcp_accept_hep3" | "tcp_accept_haproxy" | "tcp_clone_rcvbuf" | "tcp_reuse_port" | "tcp_wait_data" | "tcp_script_mode" | "tcp_check_timer", Any, "TCP is not there yet; a `listen=tcp:` is an error.";
-    harmless "disable_tls" | "tls_disable", Bool, "TLS is not there yet; a `listen=tls:` is an error.";
-    only_off "enable_tls" | "tls_enable", Bool, "TLS is not there yet; put a TLS proxy in front or wait for it.";
-    harmless "tls_max_connections" | "tlslog" | "tls_log" | "tls_port_no" | "tls_method" | "tls_verify" | "tls_require_certificate" | "tls_certificate" | "tls_private_key" | "tls_ca_list" | "tls_handshake_timeout" | "tls_send_timeout" | "ksr_tls_threads_mode", Any, "TLS is not there yet; a `listen=tls:` is an error.";
+    // --- TCP, TLS, WebSocket ----------------------------------------------------------------------------------------------
+    honoured "disable_tcp", (Bool 0 ""), "Whether nothing is listened on but UDP, whatever `listen` says.";
+    honoured "enable_tls" | "tls_enable", (Bool 1 ""), "Whether the `listen` addresses of TLS and of WebSocket over TLS count; the certificates are the module tls's.";
+    honoured "disable_tls" | "tls_disable", (Bool 0 ""), "Whether the `listen` addresses of TLS and of WebSocket over TLS do not count.";
+    honoured "tcp_max_connections", (Int 65536 "connections" 1 4194304), "Connections at once, of all streams but TLS. For a further one the one is closed that has been idle longest, if there is an idle one; else the new one is.";
+    honoured "tls_max_connections", (Int 65536 "connections" 1 4194304), "Connections by TLS at once, as `tcp_max_connections`.";
+    honoured "tcp_max_connections_per_source", (Int 4096 "connections" 1 4194304), "Connections of one address at once; a further one is closed.";
+    honoured "tcp_connection_lifetime", (Int 120 "s" 1 31536000), "How long a connection may be idle. A phone that can only be reached by its connection is lost when that is closed: make it longer than the interval of its keep-alives or registrations.";
+    honoured "tcp_connect_timeout", (Int 10 "s" 1 3600), "How long a connection may take to be opened; then what waits for it has failed.";
+    honoured "tcp_send_timeout", (Int 10 "s" 1 3600), "How long a peer may take nothing of what is sent to it; then its connection is closed.";
+    honoured "tcp_msg_read_timeout", (Int 20 "s" 1 3600), "How long a message may take from its first to its last byte; then its connection is closed.";
+    honoured "tcp_conn_wq_max", (Int 262144 "bytes" 4096 1073741824), "What may wait to be written to one connection; past it the connection is closed.";
+    honoured "tcp_wq_max", (Int 67108864 "bytes" 65536 1099511627776), "What may wait to be written to all connections of a shard together; past it what is sent fails.";
+    honoured "tcp_connect_queue_max", (Int 1024 "messages" 1 1048576), "Messages that may wait for one connection that is being opened; a further one fails.";
+    honoured "tcp_keepalive", (Bool 1 ""), "Whether the system probes idle connections, so that dead ones are noticed.";
+    honoured "tcp_keepidle", (Int 60 "s" 1 32767), "How long a connection is idle before it is probed.";
+    honoured "tcp_keepintvl", (Int 10 "s" 1 32767), "The time between two probes.";
+    honoured "tcp_keepcnt", (Int 3 "probes" 1 127), "Probes without an answer after which a connection is dead.";
+    honoured "tcp_accept_aliases", (Bool 0 ""), "Whether `alias` in the topmost Via of a request by TCP makes its connection one for requests to its sender (RFC 5923). On a shared address one host can take another's calls so. By TLS only `force_tcp_alias()` does it, where the script has checked whose certificate it is.";
+    honoured "tcp_no_connect", (Bool 0 ""), "Whether no connections are opened: only those are used that peers have opened.";
+    only_off "tcp_source_ipv4" | "tcp_source_ipv6", Str, "connections leave from the address of their listener, or from the one that the system chooses.";
+    only_off "tcp_accept_hep3", Bool, "HEP is not spoken on SIP's ports.";
+    only_off "tcp_accept_haproxy", Bool, "the PROXY protocol is not understood; the sender's address is the connection's.";
+    harmless "tcp_accept_no_cl", Bool, "a message by WebSocket needs no Content-Length, and by TCP or TLS none can be told from the next one without it.";
+    harmless "tcp_crlf_ping", Bool, "a keep-alive (RFC 5626 section 3.5.1) is always answered.";
+    harmless "tcp_connection_match", Int, "a connection is found by its peer's address and port.";
+    harmless "tcp_accept_unique", Bool, "several connections of one peer are kept; requests take the newest.";
+    harmless "tcp_children" | "tcp_main_threads", Any, "connections belong to shards, see --shards.";
+    harmless "tcp_poll_method" | "tcp_fd_cache" | "tcp_buf_write" | "tcp_async" | "tcp_rd_buf_size" | "tcp_wq_blk_size" | "tcp_wait_data" | "tcp_clone_rcvbuf" | "tcp_script_mode" | "tcp_check_timer", Any, "nothing ever waits for a connection, and an idle one holds no buffers.";
+    harmless "tcp_defer_accept" | "tcp_delayed_ack" | "tcp_syncnt" | "tcp_linger2" | "tcp_reuse_port", Any, "the system's ways with sockets are good as they are; change them by sysctl where they are not.";
+    harmless "tls_port_no", Int, "the port is in `listen`: tls:ADDRESS:PORT.";
+    harmless "tlslog" | "tls_log" | "tls_handshake_timeout" | "tls_send_timeout" | "ksr_tls_threads_mode", Any, "the module tls and `tcp_send_timeout` say what holds for TLS.";
+    refused "tls_method" | "tls_verify" | "tls_require_certificate" | "tls_certificate" | "tls_private_key" | "tls_ca_list", Any, "load the module tls and set its parameter: modparam(\"tls\", \"certificate\", \"FILE\").";
     harmless "disable_sctp", Bool, "SCTP is not there; a `listen=sctp:` is an error.";
     only_off "enable_sctp", Int, "SCTP is not there.";
     harmless "sctp_children" | "sctp_socket_rcvbuf" | "sctp_socket_sndbuf" | "sctp_autoclose" | "sctp_send_ttl" | "sctp_send_retries", Any, "SCTP is not there; a `listen=sctp:` is an error.";

@@ -220,7 +220,7 @@ fn transport(run: &Run<'_, '_>) -> Transport {
     listener(run).map_or(Transport::Udp, |listener| listener.transport)
 }
 
-pub(super) fn transport_name(transport: Transport) -> &'static [u8] {
+pub(crate) fn transport_name(transport: Transport) -> &'static [u8] {
     match transport {
         Transport::Udp => b"udp",
         Transport::Tcp => b"tcp",

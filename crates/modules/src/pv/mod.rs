@@ -3,6 +3,8 @@
 mod message;
 mod uri;
 
+pub(crate) use message::transport_name;
+
 use crate::core::outcome;
 use crate::run::Run;
 use crate::table::{
@@ -129,8 +131,8 @@ static VARIABLES: &[Variable] = &[
     Variable::read_only("RAi", MESSAGES, m::advertised_host, "The host that we advertise where the message came in."),
     Variable::read_only("RAp", MESSAGES, m::advertised_port, "The port that we advertise where the message came in."),
     Variable::read_only("Ru", MESSAGES, m::received_uri, "Our address by which the message came, as a URI."),
-    Variable::read_only("pr", MESSAGES, m::proto, "The transport that the message came by: `udp`."),
-    Variable::read_only("proto", MESSAGES, m::proto, "The transport that the message came by: `udp`."),
+    Variable::read_only("pr", MESSAGES, m::proto, "The transport that the message came by: `udp`, `tcp`, `tls`, `ws` or `wss`."),
+    Variable::read_only("proto", MESSAGES, m::proto, "The transport that the message came by: `udp`, `tcp`, `tls`, `ws` or `wss`."),
     Variable::read_only("af", MESSAGES, m::af, "The address family that the message came by: `IPv4` or `IPv6`."),
     // --- what the script keeps --------------------------------------------------------------------------------------
     Variable::writable("avp", MESSAGES, avp, set_avp, "A variable of the transaction. Assigning adds a value in front of the earlier ones; null takes the newest away.").inner(InnerRule::Required, true),

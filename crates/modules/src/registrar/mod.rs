@@ -10,7 +10,7 @@ use crate::table::{
 };
 use alloc::vec::Vec;
 use route::{Contexts, Param, ParamKind, ParameterDecl};
-use sip::{Method, Uri};
+use sip::{Method, SipUri, Uri};
 
 /// The table that addresses-of-record of no other table are kept in; names of further tables go before theirs.
 const MAIN_TABLE: &[u8] = b"location";
@@ -23,7 +23,7 @@ pub(crate) static MODULE: Module = Module {
     variables: &[],
 };
 
-const NO_OUTBOUND: &str = "connections are not kept for calls back yet (RFC 5626).";
+const NO_OUTBOUND: &str = "a contact is reached by the connection that it was registered by, without flow tokens of its own (RFC 5626).";
 
 static PARAMETERS: &[ParameterDecl] = &[
     int_parameter(
@@ -96,7 +96,7 @@ static PARAMETERS: &[ParameterDecl] = &[
     str_parameter(
         "received_avp",
         "",
-        "The `$avp` that says where a contact really is, as a URI; it is kept with the contact and becomes the next hop.",
+        "The `$avp` that says where a contact really is, as a URI; it is kept with the contact and becomes the next hop. Where it says nothing, that is the connection of a REGISTER by WebSocket, and by TCP or TLS that of one whose Contact is not the address that it came from.",
     ),
     str_parameter(
         "received_param",
@@ -126,7 +126,7 @@ static PARAMETERS: &[ParameterDecl] = &[
 
 const DOMAIN: Param = Param::new("domain", ParamKind::Str);
 const URI: Param = Param::new("uri", ParamKind::Format);
-const SAVE: &str = "Does what a REGISTER asks for and answers it: 200 with all contacts, 423 if the interval is too brief, 400 for a Contact that is none, 404 for a To of another domain than the Request-URI's (the server's addresses and aliases are one), 420 for a Require that is not understood, 500 out of order, 503 for too many. FLAGS: 2, no answer; 4, only the contacts of this request stay. URI stands for the To URI. Returns 1 for new contacts, 2 for refreshed ones, 3 for removed ones, 4 for a question; -2 for too many contacts, -1 for what else was refused. A refusal is answered, too.";
+const SAVE: &str = "Does what a REGISTER asks for and answers it: 200 with all contacts, 423 if the interval is too brief, 400 for a Contact that is none or for a `sips` one where Request-URI or Path are `sip`, 404 for a To of another domain than the Request-URI's (the server's addresses and aliases are one), 420 for a Require that is not understood, 500 out of order, 503 for too many. FLAGS: 2, no answer; 4, only the contacts of this request stay. URI stands for the To URI. Returns 1 for new contacts, 2 for refreshed ones, 3 for removed ones, 4 for a question; -2 for too many contacts, -1 for what else was refused. A refusal is answered, too.";
 const LOOKUP: &str = "Replaces the Request-URI by the best contact of its user (or of URI), and makes targets of the others. Returns 1, -1 if there is none, -2 if none takes the method, -3 if the URI is none.";
 
 static FUNCTIONS: &[Function] = &[
@@ -182,7 +182,12 @@ pub(crate) static ABSENT: &[(&str, &str)] = &[
 /// Writes the key of `uri`'s address-of-record (RFC 3261 §10.3 step 5) to `out`; false if it is no URI.
 fn aor_key(settings: &RegistrarSettings, table: &[u8], uri: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
-    let Ok(parsed) = Uri::parse(uri) else { return false };
+    let parsed = match Uri::parse(uri) {
+        // RFC 5630 §5.2: with either scheme it is the same address-of-record.
+        Ok(Uri::Sip(uri)) => Uri::Sip(SipUri { secure: false, ..uri }),
+        Ok(other) => other,
+        Err(_) => return false,
+    };
     if table != MAIN_TABLE {
         out.extend_from_slice(table);
         out.push(0);

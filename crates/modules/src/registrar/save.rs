@@ -1,15 +1,16 @@
 //! `save`: a REGISTER from its headers to its answer (RFC 3261 §10.3, RFC 3327 §5.3).
 
 use super::{answers_path, method_bit, with_key};
-use crate::run::Run;
+use crate::run::{Context, Run};
 use crate::settings::{PathMode, RegistrarSettings};
 use crate::sl::{Mode, push_q, reply_with};
 use crate::text::push_unfolded;
 use crate::uri_parts::push_number;
 use alloc::vec::Vec;
+use core::fmt::Write;
 use location::{AtLimit, Binding, CONTACTS_PER_REQUEST_MAX, Policy, Refusal, Register, Registered, Update};
 use route::{Args, Outcome};
-use sip::{HeaderName, Message, Method, Uri};
+use sip::{HeaderName, Message, Method, NameAddr, Transport, Uri};
 use smallvec::SmallVec;
 
 /// The answer is left to the script.
@@ -24,6 +25,8 @@ const MALFORMED_EXPIRES_SECS: u32 = 3_600;
 enum Bad {
     /// A Contact that is no address.
     Contact,
+    /// A `sips` Contact in a REGISTER that is not `sips` itself.
+    Sips,
     /// A Contact longer than it may be.
     ContactTooLong,
     /// A Require or a Path without which it cannot be done.
@@ -180,6 +183,12 @@ fn apply(
     policy: &Policy,
     headers: &mut Vec<u8>,
 ) -> Result<Registered, Bad> {
+    let mut source: SmallVec<[u8; CONNECTION_BYTES]> = SmallVec::new();
+    // What another proxy hands on is no business of its connection.
+    if common.path.is_empty() && message.via_below().is_none() {
+        push_connection(run, &mut source);
+    }
+    let connection = &source[..];
     let mut updates: SmallVec<[Update<'_>; 4]> = SmallVec::new();
     let contacts = message.contacts();
     let request = if contacts.is_star() {
@@ -194,8 +203,14 @@ fn apply(
             if contact.uri.len() > run.settings.registrar.contact_bytes_max {
                 return Err(Bad::ContactTooLong);
             }
+            if matches!(contact.uri(), Ok(Uri::Sip(uri)) if uri.secure) && !is_sips_throughout(message) {
+                return Err(Bad::Sips);
+            }
             let mut update =
                 Update { contact: contact.uri, q: contact.q().map(sip::Q::thousandths), ..*common };
+            if update.received.is_empty() && is_bound_to_connection(run, &contact) {
+                update.received = connection;
+            }
             update.expires = contact.expires().or(common.expires);
             update.instance = contact.params.value(b"+sip.instance").unwrap_or(&[]);
             let reg_id = contact.params.value(b"reg-id").and_then(crate::uri_parts::decimal);
@@ -219,6 +234,61 @@ fn apply(
         headers.extend_from_slice(b"\r\n");
     }
     done.map_err(Bad::Refused)
+}
+
+/// Bytes of `sip:[ADDRESS]:PORT;transport=wss`, at most.
+const CONNECTION_BYTES: usize = 80;
+
+/// Appends the connection that a REGISTER came by as a next hop; nothing for a datagram.
+fn push_connection(run: &Run<'_, '_>, out: &mut SmallVec<[u8; CONNECTION_BYTES]>) {
+    let transport = transport_of(run);
+    if transport != Transport::Udp {
+        let mut text = Bytes(out);
+        let name = crate::pv::transport_name(transport);
+        let _ = write!(text, "sip:{};transport=", run.path().remote);
+        out.extend_from_slice(name);
+    }
+}
+
+/// Formats into bytes; never fails.
+struct Bytes<'a>(&'a mut SmallVec<[u8; CONNECTION_BYTES]>);
+
+impl Write for Bytes<'_> {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        self.0.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+}
+
+fn transport_of(run: &Run<'_, '_>) -> Transport {
+    match &run.cx {
+        Context::Request(cx) => cx.listener().transport,
+        _ => Transport::Udp,
+    }
+}
+
+/// Whether a contact can only be reached by the connection of its REGISTER: a WebSocket client always (RFC 7118 §5),
+/// another if its Contact is not the address that it came from, as of a phone behind a NAT, or of one that connects from
+/// a port where it does not listen.
+fn is_bound_to_connection(run: &Run<'_, '_>, contact: &NameAddr<'_>) -> bool {
+    let (transport, remote) = (transport_of(run), run.path().remote);
+    match transport {
+        Transport::Udp => false,
+        Transport::Ws | Transport::Wss => true,
+        _ => match contact.uri() {
+            Ok(Uri::Sip(uri)) => {
+                let port = uri.port.unwrap_or(transport.default_port());
+                uri.host.ip() != Some(remote.ip().to_canonical()) || port != remote.port()
+            }
+            _ => false,
+        },
+    }
+}
+
+/// RFC 5630 §5.2: whether Request-URI and Path are `sips`, as those of a `sips` Contact must be.
+fn is_sips_throughout(message: &Message<'_>) -> bool {
+    let is_sips = |uri: &[u8]| matches!(Uri::parse(uri), Ok(Uri::Sip(uri)) if uri.secure);
+    is_sips(message.request_uri()) && message.paths().all(|path| path.is_ok_and(|path| is_sips(path.uri)))
 }
 
 /// Appends one Contact value of the 200.
@@ -273,6 +343,8 @@ fn refusal(
     headers.clear();
     match bad {
         Bad::Contact => (-1, 400, "Invalid Contact"),
+        // RFC 5630 §5.2: "the registrar MUST reject the REGISTER with a 400".
+        Bad::Sips => (-1, 400, "SIPS Contact Needs SIPS Request-URI And Path"),
         Bad::ContactTooLong => (-1, 400, "Contact Too Long"),
         Bad::To => (-1, 400, "Invalid Address of Record"),
         // RFC 3261 §10.3 step 5: "the registrar MUST send a 404 (Not Found) response".

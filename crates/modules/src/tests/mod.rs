@@ -8,6 +8,7 @@ mod registrar;
 mod relaying;
 mod routing;
 mod settings;
+mod streams;
 mod suspension;
 
 use crate::{Clock, Environment, Level, Log, Module, ScriptUser, Settings, catalogue_with};
@@ -16,7 +17,7 @@ use ::core::net::SocketAddr;
 use alloc::rc::Rc;
 use alloc::sync::Arc;
 use core::time::Duration;
-use engine::{Answer, AskId, Config, Endpoint, FlowId, Input, ListenerId, Outbox, Output, Path};
+use engine::{Answer, AskId, Config, Endpoint, Input, ListenerId, Outbox, Output, Path};
 use location::Local;
 use route::{Catalogue, Colour, Diagnostic, NoFiles, Program, Rejected};
 use sip::{Instant, Transport};
@@ -65,6 +66,8 @@ impl Log for Lines {
 #[derive(Debug)]
 struct Sent {
     to: String,
+    /// The number of the listener that it left by.
+    listener: u16,
     text: String,
 }
 
@@ -97,6 +100,7 @@ struct Rig {
     out: Outbox,
     lines: Lines,
     asks: Vec<AskId>,
+    aliases: Vec<(String, u16)>,
 }
 
 /// Checks a configuration.
@@ -126,8 +130,13 @@ impl Rig {
         let settings = Settings::from_program(&program).unwrap_or_else(|errors| panic!("{errors:?}"));
         let listener =
             engine::Listener { transport: Transport::Udp, address: SERVER.parse().unwrap(), advertise: None };
+        let listeners = match environment.listeners.is_empty() {
+            true => [listener].into(),
+            false => environment.listeners.clone(),
+        };
         let config = Config {
-            listeners: [listener.clone()].into(),
+            listeners: listeners.clone(),
+            transports: settings.transports.clone(),
             aliases: settings.aliases.clone(),
             timers: settings.timers.clone(),
             server_header: settings.server_header.clone(),
@@ -139,7 +148,7 @@ impl Rig {
         let location = Local::new(location::Limits::default(), location::Seeds([5, 6, 7, 8]));
         let environment = Environment {
             clock: Clock { unix_micros_at_zero: 1_700_000_000_000_000 },
-            listeners: [listener].into(),
+            listeners,
             ..environment
         };
         let modules = crate::modules().iter().chain(further.iter());
@@ -157,17 +166,19 @@ impl Rig {
             out: Outbox::new(),
             lines,
             asks: Vec::new(),
+            aliases: Vec::new(),
         }
     }
 
     /// What the server sends when this arrives.
     fn send(&mut self, from: &str, text: &str) -> Vec<Sent> {
-        let path = Path {
-            listener: ListenerId(0),
-            flow: FlowId::DATAGRAM,
-            local: Some("127.0.0.1".parse().unwrap()),
-            remote: from.parse::<SocketAddr>().unwrap(),
-        };
+        self.send_by(0, from, text)
+    }
+
+    /// The same by another listener.
+    fn send_by(&mut self, listener: u16, from: &str, text: &str) -> Vec<Sent> {
+        let local = Some("127.0.0.1".parse().unwrap());
+        let path = Path::new(ListenerId(listener), local, from.parse::<SocketAddr>().unwrap());
         self.handle(|endpoint, now, out| {
             endpoint.handle(now, Input::Message { path, bytes: text.as_bytes() }, out);
         })
@@ -202,9 +213,11 @@ impl Rig {
             match output {
                 Output::Send { path, bytes } => sent.push(Sent {
                     to: path.remote.to_string(),
+                    listener: path.listener.0,
                     text: String::from_utf8_lossy(&self.out.bytes[bytes.clone()]).into_owned(),
                 }),
                 Output::Ask { id, .. } => self.asks.push(*id),
+                Output::Alias { path, port } => self.aliases.push((path.remote.to_string(), *port)),
             }
         }
         sent

@@ -4,13 +4,13 @@ use super::*;
 use crate::{ListenHost, PathMode};
 use location::BelowMinimum;
 
-fn settings(text: &str) -> Settings {
+pub(super) fn settings(text: &str) -> Settings {
     let program = program(&format!("{text}\nrequest_route {{ exit; }}\n"), &crate::catalogue());
     Settings::from_program(&program).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 /// The texts that the errors of a configuration point at, with their messages.
-fn errors(text: &str) -> Vec<(String, String)> {
+pub(super) fn errors(text: &str) -> Vec<(String, String)> {
     let text = format!("{text}\nrequest_route {{ exit; }}\n");
     let found = match check(&text, &crate::catalogue()) {
         Ok(program) => Settings::from_program(&program).expect_err("an error"),
@@ -92,9 +92,12 @@ fn what_cannot_be_honoured_is_an_error_at_its_place() {
     for (text, place) in [
         ("mhomed=yes", "yes"),
         ("rev_dns=yes", "yes"),
-        ("enable_tls=yes", "yes"),
         ("user=\"sip\"", "sip"),
-        ("listen=tcp:127.0.0.1:5060", "tcp:127.0.0.1:5060"),
+        ("listen=sctp:127.0.0.1:5060", "sctp:127.0.0.1:5060"),
+        ("tcp_accept_haproxy=yes", "yes"),
+        ("tcp_connection_lifetime=0", "0"),
+        ("udp_mtu_try_proto=SCTP", "SCTP"),
+        ("tls_certificate=\"/etc/cert.pem\"", "/etc/cert.pem"),
         ("debug=99", "99"),
         ("port=70000", "70000"),
     ] {

@@ -4,7 +4,8 @@ use std::net::UdpSocket;
 use std::thread;
 
 use super::*;
-use crate::udp::bind;
+use crate::listener::bind;
+use sip::Transport;
 
 /// Echoes each datagram to its sender; panics at "panic"; belongs to the shard named by the first byte's digit.
 #[derive(Default)]
@@ -54,14 +55,14 @@ fn start(shards: usize, gather: Duration) -> Running {
 }
 
 fn start_on(address: &str, shards: usize, gather: Duration) -> Running {
-    let sockets = bind(address.parse().unwrap(), shards).unwrap();
+    let sockets = bind(Transport::Udp, address.parse().unwrap(), shards).unwrap();
     let address = sockets[0].address();
     let shards: Vec<Shard> =
         sockets.into_iter().enumerate().map(|(i, s)| Shard::new(i, vec![s]).unwrap()).collect();
     let posts: Vec<Post> = shards.iter().map(Shard::post).collect();
     let control = Arc::new(Control::new(posts.len()));
     let resolver = Resolver::start().unwrap();
-    let settings = Settings { gather, origin: Clock::now() };
+    let settings = Settings::new(gather, Clock::now());
     let threads = shards
         .into_iter()
         .enumerate()

@@ -4,8 +4,10 @@
 
 use super::wire::shown;
 use crate::group::{Command, Event, Finished};
-use crate::spec::{Assignment, Choice, Class, ContactRange, Delay, Shape, Users, Workload};
-use crate::tally::{CLASSES_MAX, ClassTally, GeneratorTally, Tally};
+use crate::spec::{
+    Assignment, Choice, Class, Connections, ContactRange, Delay, POOL_MAX, Shape, Users, Workload,
+};
+use crate::tally::{CLASSES_MAX, ClassTally, ConnectionTally, GeneratorTally, KINDS_MAX, Tally};
 use std::time::Duration;
 
 /// Most worker threads of a group.
@@ -143,6 +145,11 @@ fn workload_ok(workload: &Workload) -> Result<(), String> {
             return Err(format!("{what} is {time:?}, and at least 1 ms is needed"));
         }
     }
+    for link in [workload.links.caller, workload.links.callee] {
+        if let Connections::Pool(count) = link.connections {
+            at_most("the number of connections of a pool", &count, &POOL_MAX)?;
+        }
+    }
     at_most("the number of open operations", &workload.open_operations_max, &OPEN_MAX)?;
     at_most("the preamble's window", &workload.preamble_window, &OPEN_MAX)
 }
@@ -199,12 +206,23 @@ fn counts_ok(counts: &[u64]) -> Result<(), String> {
 }
 
 fn tally_ok(tally: &Tally) -> Result<(), String> {
-    let Tally { classes, generator, open } = tally;
+    let Tally { classes, generator, open, connections } = tally;
+    connections.as_deref().map_or(Ok(()), connection_tally_ok)?;
     at_most("the number of classes", &classes.len(), &CLASSES_MAX)?;
     classes.iter().try_for_each(class_tally_ok)?;
     let GeneratorTally { cpu_us, wall_us, socket_drops, datagrams_sent, datagrams_received, strays, .. } =
         generator;
     counts_ok(&[*open, *cpu_us, *wall_us, *socket_drops, *datagrams_sent, *datagrams_received, *strays])
+}
+
+fn connection_tally_ok(tally: &ConnectionTally) -> Result<(), String> {
+    for kinds in [&tally.suites, &tally.failures] {
+        at_most("the kinds of connections", &kinds.len(), &(KINDS_MAX + 1))?;
+        kinds.values().try_for_each(|count| counts_ok(&[*count]))?;
+    }
+    counts_ok(&[tally.opened, tally.accepted, tally.closed, tally.closed_by_server, tally.undeliverable])?;
+    counts_ok(&[tally.ports_exhausted, tally.files_exhausted])?;
+    [&tally.client, &tally.server].into_iter().try_for_each(|side| counts_ok(&[side.full, side.resumed]))
 }
 
 fn class_tally_ok(class: &ClassTally) -> Result<(), String> {

@@ -3,7 +3,9 @@
 use super::*;
 use crate::group::{Command, Event, Finished, Gone, Group, Interval};
 use crate::scenario::sipstone_mix;
-use crate::spec::{Assignment, Auth, Choice, ContactRange, Proxy, Role, Shape, Target, Users, Workload};
+use crate::spec::{
+    Assignment, Auth, Choice, ContactRange, Links, Proxy, Role, Shape, Target, Users, Workload,
+};
 use crate::tally::{CLASSES_MAX, Tally, Times};
 use proptest::prelude::*;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -164,6 +166,7 @@ fn assignment() -> Assignment {
     };
     let workload = Workload {
         target: Target { address: "[::1]:5060".parse().unwrap(), domain: "example.org".into() },
+        links: Links::default(),
         classes: sipstone_mix(),
         rate: 0.1 + 0.2,
         shape: Shape::Ramp { from: 1.0 / 3.0 },

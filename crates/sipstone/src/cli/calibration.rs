@@ -13,7 +13,7 @@ use crate::net::local::LocalGroup;
 use crate::null::{Behaviour, serve};
 use crate::report::assemble;
 use crate::report::model::TrialReport;
-use crate::spec::{Auth, Class, Delay, Proxy, Scenario, Workload};
+use crate::spec::{Auth, Class, Connections, Delay, Proxy, Scenario, Workload};
 use crate::stats::Verdict;
 use crate::trial::{Conductor, GroupSpec, TrialError};
 use crate::view::QuietView;
@@ -54,7 +54,9 @@ pub(super) fn calibrate(
         cap: None,
     };
     let address = SocketAddr::new(loopback(workload.target.address.ip()), 0);
-    let serving = match serve::start(address, behaviour, session.server_cpus.first().copied()) {
+    let transport = workload.links.caller.transport;
+    let cpu = session.server_cpus.first().copied();
+    let serving = match serve::start_over(transport, &workload.links.tls, address, behaviour, cpu) {
         Ok(serving) => serving,
         Err(error) => {
             return refuse(format!(
@@ -100,6 +102,13 @@ fn loopback(target: IpAddr) -> IpAddr {
 fn simplify(workload: &mut Workload, null: SocketAddr) {
     workload.target.address = null;
     workload.target.domain = null.to_string();
+    // The null server has one transport, and no certificate that an authority of the server's knows.
+    workload.links.callee.transport = workload.links.caller.transport;
+    workload.links.callee.address = None;
+    if workload.links.callee.transport.is_websocket() && !workload.links.callee.connections.stay() {
+        workload.links.callee.connections = Connections::Single;
+    }
+    workload.links.tls.authorities = None;
     workload.auth = Auth::None;
     workload.auth_every = false;
     workload.drain = DRAIN;

@@ -71,7 +71,12 @@ struct Defaults {
 }
 
 pub(super) fn doctor(args: &DoctorArgs) -> Result<Exit, Refusal> {
-    let target = args.target.as_ref().map(|target| target.resolve()).transpose()?;
+    let resolved = |target: &TargetName| target.resolve(target.transport.unwrap_or_default());
+    let target = args.target.as_ref().map(resolved).transpose()?;
+    // Its first look is a datagram; a target with connections is examined by the operation alone.
+    let datagrams =
+        args.target.as_ref().is_none_or(|target| !target.transport.unwrap_or_default().is_stream());
+    let target = target.filter(|_| datagrams);
     let plan = Plan { threads: args.threads, domain: args.domain.clone(), ..Plan::default() };
     let findings = examine(target, &plan);
     result::print(&render(&findings))?;
@@ -94,6 +99,7 @@ fn operation(args: &DoctorArgs, target: &TargetName) -> Result<(String, bool), R
         Ok(defaults) => defaults.load,
         Err(error) => return refuse(error.to_string()),
     };
+    load.target.transport = target.transport;
     load.domain.clone_from(&args.domain);
     load.auth = args.auth;
     load.user_format.clone_from(&args.user_format);

@@ -7,8 +7,11 @@
 mod agent;
 mod calibration;
 mod compare;
+mod connect;
 mod doctor;
 mod exit;
+mod grid;
+mod links;
 mod mix;
 mod null;
 mod options;
@@ -60,6 +63,7 @@ enum Command {
     Run(run::RunArgs),
     Peak(peak::PeakArgs),
     Suite(suite::SuiteArgs),
+    Grid(Box<grid::GridArgs>),
     Compare(compare::CompareArgs),
     Report(report::ReportArgs),
     Scenarios(scenarios::ScenariosArgs),
@@ -79,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Peak(args) => peak::peak(args),
         Command::Suite(args) => suite::suite(args),
+        Command::Grid(args) => grid::grid(args),
         Command::Compare(args) => compare::compare(args),
         Command::Report(args) => report::report(args),
         Command::Scenarios(args) => scenarios::scenarios(args),

@@ -1,8 +1,10 @@
 //! `sipstone null`: a server that answers and does nothing.
 
 use super::exit::{Exit, Refusal};
+use super::links::{self, TlsArgs};
 use super::{refuse, result, session, values};
 use crate::null::{Behaviour, serve};
+use crate::spec::Transport;
 use clap::Args;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -13,6 +15,8 @@ Examples:
   sipstone null
   sipstone null --listen 127.0.0.1:5070 --trying --cpu 1
       as a stateful proxy would, on CPU 1
+  sipstone null --transport tls --listen 127.0.0.1:5061 --tls reuse
+      over TLS, with sessions that can be resumed
   sipstone null --cap 2000
       drops what is beyond 2000 operations a second: `sipstone peak` against it must find 2000";
 
@@ -23,7 +27,14 @@ const SLICE: Duration = Duration::from_millis(100);
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct NullArgs {
-    /// Address and UDP port to listen on
+    /// Transport: udp, tcp, tls, ws or wss
+    #[arg(long, value_enum, value_name = "NAME", default_value_t = Transport::Udp)]
+    transport: Transport,
+
+    #[command(flatten)]
+    tls: TlsArgs,
+
+    /// Address and port to listen on
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:5060")]
     listen: SocketAddr,
 
@@ -47,11 +58,13 @@ pub(super) struct NullArgs {
 pub(super) fn null(args: &NullArgs) -> Result<Exit, Refusal> {
     let stop = session::on_interrupt()?;
     let behaviour = Behaviour { redirect: args.redirect, trying: args.trying, cap: args.cap };
-    let serving = match serve::start(args.listen, behaviour, args.cpu) {
+    let tls = links::server_tls(&args.tls, args.listen.ip())?;
+    let serving = match serve::start_over(args.transport, &tls, args.listen, behaviour, args.cpu) {
         Ok(serving) => serving,
         Err(error) => return refuse(format!("cannot listen on {}: {error}", args.listen)),
     };
-    eprintln!("sipstone: the null server listens on {} (UDP); Ctrl-C ends it", serving.address());
+    let (address, transport) = (serving.address(), args.transport.via());
+    eprintln!("sipstone: the null server listens on {address} ({transport}); Ctrl-C ends it");
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(SLICE);
     }

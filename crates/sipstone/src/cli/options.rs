@@ -3,6 +3,7 @@
 //! One declaration per option: its help is the manual, its parser the check. Ranges that depend on other options are
 //! checked where the workload is built ([`super::workload`]).
 
+use super::links::{LinkArgs, TlsArgs};
 use super::values::{self, TargetName};
 use crate::criterion::Criterion;
 use crate::spec::{Auth, Delay, Proxy, Shape};
@@ -21,7 +22,7 @@ pub(super) const AGENTS_MAX: usize = 64;
 /// What is offered, and to whom.
 #[derive(Args, Clone, Debug)]
 pub(super) struct LoadArgs {
-    /// The server: HOST, HOST:PORT, [::1]:5060 or sip:HOST[:PORT][;transport=udp]; default port 5060
+    /// The server: HOST, HOST:PORT, [::1]:5060 or sip:HOST[:PORT][;transport=tcp]; default port 5060, of TLS 5061
     ///
     /// A name is looked up once, at the start; of several addresses the first is used.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Target")]
@@ -34,9 +35,11 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "NAME", help_heading = "Target")]
     pub domain: Option<String>,
 
-    /// Transport; only udp is supported yet
-    #[arg(long, value_name = "NAME", default_value = "udp", help_heading = "Target")]
-    pub transport: String,
+    #[command(flatten)]
+    pub links: LinkArgs,
+
+    #[command(flatten)]
+    pub tls: TlsArgs,
 
     /// How operations follow each other: poisson, uniform, burst:N or ramp:FROM
     ///

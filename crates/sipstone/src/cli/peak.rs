@@ -114,7 +114,7 @@ pub(super) struct SearchArgs {
 
 /// Multiples of the peak. (A type of its own, because `clap` takes a bare `Vec` for a repeated option.)
 #[derive(Clone, Debug)]
-pub(super) struct Factors(Vec<f64>);
+pub(super) struct Factors(pub(super) Vec<f64>);
 
 impl Factors {
     fn parse(text: &str) -> Result<Factors, String> {
@@ -364,7 +364,7 @@ fn trials(
 }
 
 /// Waits, but not for longer than until Ctrl-C.
-fn pause(session: &Session<'_>, time: Duration) {
+pub(super) fn pause(session: &Session<'_>, time: Duration) {
     let until = Instant::now() + time;
     while Instant::now() < until && !session.interrupted() {
         std::thread::sleep(SLICE.min(time));

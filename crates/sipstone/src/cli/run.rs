@@ -1,5 +1,6 @@
 //! `sipstone run`: one trial at one rate.
 
+use super::connect::{self, ConnectArgs};
 use super::exit::{Exit, Refusal};
 use super::mix::{self, Offer};
 use super::options::{LoadArgs, OutputArgs, ServerArgs};
@@ -21,6 +22,8 @@ Examples:
   sipstone run --mix 'invite=7,register=3' --target 127.0.0.1:5060 --gate 'p99 <= 5ms'
   sipstone run options --target 127.0.0.1:5060 --rate 1 --trace
       and show the messages
+  sipstone run connect --connections 50k --rate 2k --target 127.0.0.1:5060 --transport tcp --sut-pid 1234
+      connections that are opened, kept alive for a minute and counted: what each costs the server
 
 Ctrl-C ends the run and reports what was measured until then (exit code 3); a second Ctrl-C ends it at once.";
 
@@ -33,7 +36,7 @@ const WARM_UP: Duration = Duration::from_secs(2);
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct RunArgs {
-    /// What to offer: a scenario or mix:NAME, as `sipstone scenarios` lists them
+    /// What to offer: a scenario or mix:NAME, as `sipstone scenarios` lists them, or connect
     #[arg(value_name = "SCENARIO")]
     scenario: Option<String>,
 
@@ -52,6 +55,9 @@ pub(super) struct RunArgs {
     /// Operations of this first time are not counted [default: 2s; with --criterion the criterion's]
     #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Load")]
     warm_up: Option<Duration>,
+
+    #[command(flatten)]
+    connect: ConnectArgs,
 
     #[command(flatten)]
     load: LoadArgs,
@@ -74,6 +80,16 @@ impl Weights {
 }
 
 pub(super) fn run(args: &RunArgs) -> Result<Exit, Refusal> {
+    if args.scenario.as_deref() == Some(connect::NAME) {
+        return connect::run(
+            &args.connect,
+            &args.load,
+            &args.server,
+            &args.output,
+            (args.rate, args.duration),
+        );
+    }
+    args.connect.refuse_elsewhere()?;
     let offer = mix::offer(args.scenario.as_deref(), args.mix.as_ref().map(|weights| weights.0.as_slice()))?;
     let pace = pace(args);
     let mut session = Session::open("run", &args.load, &args.server, &args.output, |given| {

@@ -3,6 +3,7 @@
 //! `run`, `peak`, `suite` and `doctor` open a [`Session`], have it make trials, and close it.
 
 use super::exit::{Exit, Refusal};
+use super::links::TlsFiles;
 use super::mix::Offer;
 use super::options::{AGENTS_MAX, LoadArgs, OutputArgs, ServerArgs, THREADS_MAX};
 use super::result::{self, Files, Gates};
@@ -15,11 +16,12 @@ use crate::ladder;
 use crate::load::users::read_list;
 use crate::net::cpus;
 use crate::net::local::LocalGroup;
+use crate::net::socket::source_towards;
 use crate::report::assemble::{self, RawTrial};
 use crate::report::host::{rfc3339, this_host};
-use crate::report::model::{FORMAT, Host, Report, Subject, TrialReport};
+use crate::report::model::{FORMAT, Host, LinkFacts, Report, Subject, TrialReport};
 use crate::report::redact;
-use crate::spec::{Role, Workload};
+use crate::spec::{Links, Role, Workload};
 use crate::sut::{Server, Watch};
 use crate::tally::Example;
 use crate::trial::{Conductor, Early, GroupSpec, TrialError};
@@ -93,6 +95,8 @@ pub(super) struct Session<'a> {
     pub(super) report: Report,
     pub(super) server_cpus: Vec<u16>,
     pub(super) spec: GroupSpec,
+    /// How the load reaches the server, in place of what the options say: the grid changes it.
+    pub(super) links: Option<Links>,
     gates: Gates,
     restart: bool,
     trials: u32,
@@ -138,6 +142,7 @@ impl<'a> Session<'a> {
             report,
             server_cpus,
             spec,
+            links: None,
             gates,
             restart: server.sut_restart,
             trials: 0,
@@ -151,7 +156,9 @@ impl<'a> Session<'a> {
     /// # Errors
     /// As [`workload::build`].
     pub(super) fn workload(&self, offer: &Offer, pace: Pace) -> Result<Workload, Refusal> {
-        Ok(workload::build(offer, self.load, &self.given, pace)?)
+        let mut workload = workload::build(offer, self.load, &self.given, pace)?;
+        workload.links = self.links.clone().unwrap_or(workload.links);
+        Ok(workload)
     }
 
     /// A subject without trials.
@@ -161,6 +168,7 @@ impl<'a> Session<'a> {
             classes: assemble::class_facts(workload, &[]),
             auth: workload.auth,
             proxy: workload.proxy,
+            links: Some(LinkFacts::of(&workload.links)),
             criterion: self.criterion.name.into(),
             required_success: Some(self.criterion.share),
             ..Subject::default()
@@ -298,7 +306,13 @@ fn given(load: &LoadArgs) -> Result<Given, Refusal> {
         Some(path) => read_list(path)?,
     };
     let seed = load.seed.unwrap_or_else(draw_seed);
-    Ok(Given { address: load.target.resolve()?, listed, seed })
+    let address = load.target.resolve(load.caller_transport())?;
+    let sources = match &load.source {
+        Some(sources) => sources.0.clone(),
+        None => source_towards(address).into_iter().collect(),
+    };
+    let tls = TlsFiles::read(load, address.ip(), &sources)?;
+    Ok(Given { address, listed, seed, tls })
 }
 
 /// A seed that was not there before, from the keys that the standard library draws for its hash tables. It has 48
@@ -331,7 +345,7 @@ fn report(command: &str, load: &LoadArgs, output: &OutputArgs, address: SocketAd
 }
 
 /// How the options say the server is to be watched.
-fn watch(server: &ServerArgs) -> Result<Option<Watch>, Refusal> {
+pub(super) fn watch(server: &ServerArgs) -> Result<Option<Watch>, Refusal> {
     if server.sut_ready > READY_MAX {
         return refuse("--sut-ready is longer than 10m");
     }
@@ -474,7 +488,12 @@ mod tests {
             load: LoadArgs,
         }
         let load = <Line as clap::Parser>::try_parse_from(load).unwrap().load;
-        let given = Given { address: "127.0.0.1:5070".parse().unwrap(), listed: Vec::new(), seed: 1 };
+        let given = Given {
+            address: "127.0.0.1:5070".parse().unwrap(),
+            listed: Vec::new(),
+            seed: 1,
+            tls: TlsFiles::default(),
+        };
         let pace = Pace { rate: 100.0, warm_up: Duration::ZERO, measure: Duration::from_secs(10) };
         let offer = super::super::mix::by_name("mix:sipstone").unwrap();
         let workload = workload::build(&offer, &load, &given, pace).unwrap();

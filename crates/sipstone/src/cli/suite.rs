@@ -51,10 +51,10 @@ pub(super) struct SuiteArgs {
 
 /// Rates. (A type of its own, because `clap` takes a bare `Vec` for a repeated option.)
 #[derive(Clone, Debug)]
-struct Rates(Vec<f64>);
+pub(super) struct Rates(pub(super) Vec<f64>);
 
 impl Rates {
-    fn parse(text: &str) -> Result<Rates, String> {
+    pub(super) fn parse(text: &str) -> Result<Rates, String> {
         let rates = values::rates(text)?;
         if rates.len() > RATES_MAX {
             Err(format!("at most {RATES_MAX} rates can be given"))

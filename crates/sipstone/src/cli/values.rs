@@ -3,7 +3,7 @@
 //! Every parser here is pure and answers a bad value with one sentence that says what would be right; `clap` puts the
 //! option's name in front of it. Ranges that depend on more than one option are checked in [`super::workload`].
 
-use crate::spec::{Delay, Scenario, Shape};
+use crate::spec::{Delay, Scenario, Shape, Transport};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Duration;
@@ -23,9 +23,6 @@ pub(super) const FACTORS_MAX: usize = 8;
 /// Where an exponential delay without a given limit is cut off, as a multiple of its mean: one draw in 22,000 is
 /// longer.
 const EXPONENTIAL_CUT: u32 = 10;
-/// The port of SIP (RFC 3261 §19.1.2).
-const SIP_PORT: u16 = 5060;
-
 /// A time with its unit: `500ms`, `30s`, `2m`, `1h`; at most a day.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let wanted = || format!("{text:?} is no time: write it with its unit, as in 500ms, 30s or 2m");
@@ -146,6 +143,8 @@ pub(super) struct TargetName {
     pub host: String,
     /// The port, if one was written.
     pub port: Option<u16>,
+    /// The transport, if one was written.
+    pub transport: Option<Transport>,
 }
 
 impl TargetName {
@@ -159,12 +158,12 @@ impl TargetName {
         }
     }
 
-    /// Looks the name up; of several addresses, the first.
+    /// Looks the name up; of several addresses, the first. Without a port, the one of `transport`.
     ///
     /// # Errors
     /// The name is not known, or the resolver did not answer.
-    pub(super) fn resolve(&self) -> Result<SocketAddr, String> {
-        let port = self.port.unwrap_or(SIP_PORT);
+    pub(super) fn resolve(&self, transport: Transport) -> Result<SocketAddr, String> {
+        let port = self.port.unwrap_or(transport.default_port());
         let mut found = (self.host.as_str(), port)
             .to_socket_addrs()
             .map_err(|error| format!("the target {} cannot be found: {error}", self.host))?;
@@ -175,18 +174,19 @@ impl TargetName {
 impl FromStr for TargetName {
     type Err = String;
 
-    /// `HOST`, `HOST:PORT`, `[::1]:5060`, `sip:HOST[:PORT][;transport=udp]`.
+    /// `HOST`, `HOST:PORT`, `[::1]:5060`, `sip:HOST[:PORT][;transport=tcp]`, `sips:HOST[:PORT]`.
     fn from_str(text: &str) -> Result<TargetName, String> {
-        if text.starts_with("sips:") {
-            return Err("sips: needs TLS, which is not supported yet; only UDP is".into());
-        }
-        let uri = text.strip_prefix("sip:").unwrap_or(text);
+        let (uri, secure) = match text.strip_prefix("sips:") {
+            Some(uri) => (uri, true),
+            None => (text.strip_prefix("sip:").unwrap_or(text), false),
+        };
         let (place, parameters) = uri.split_once(';').unwrap_or((uri, ""));
+        let mut named = secure.then_some(Transport::Tls);
         for parameter in parameters.split(';').filter(|one| !one.is_empty()) {
-            match parameter.split_once('=') {
-                Some(("transport", value)) => transport(value)?,
-                _ => return Err(format!("the parameter {parameter:?} is not known: only transport=udp is")),
-            }
+            named = match parameter.split_once('=') {
+                Some(("transport", value)) => Some(secured(transport(value)?, secure)),
+                _ => return Err(format!("the parameter {parameter:?} is not known: only transport is")),
+            };
         }
         if place.contains('@') {
             return Err(format!("{text:?} has a user part: a target is a server, HOST or HOST:PORT"));
@@ -194,18 +194,24 @@ impl FromStr for TargetName {
         let (host, port) = host_and_port(place).ok_or_else(|| {
             format!("{text:?} is no target: write HOST, HOST:PORT, [::1]:5060 or sip:HOST:PORT")
         })?;
-        Ok(TargetName { host, port })
+        Ok(TargetName { host, port, transport: named })
     }
 }
 
-/// The only transport that there is.
-pub(super) fn transport(text: &str) -> Result<(), String> {
-    match text.to_ascii_lowercase().as_str() {
-        "udp" => Ok(()),
-        "tcp" | "tls" | "ws" | "wss" | "sctp" => {
-            Err(format!("the transport {text} is not supported yet; only udp is"))
-        }
-        _ => Err(format!("{text:?} is no transport; only udp is supported")),
+/// A transport by its name.
+pub(super) fn transport(text: &str) -> Result<Transport, String> {
+    let known = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
+    known.into_iter().find(|transport| text.eq_ignore_ascii_case(transport.id())).ok_or_else(|| {
+        format!("{text:?} is no transport that is supported: there are udp, tcp, tls, ws and wss")
+    })
+}
+
+/// What a `sips:` URI makes of a transport (RFC 3261 §26.2.2, RFC 7118 §5.2).
+fn secured(transport: Transport, secure: bool) -> Transport {
+    match transport {
+        Transport::Tcp if secure => Transport::Tls,
+        Transport::Ws if secure => Transport::Wss,
+        transport => transport,
     }
 }
 
@@ -360,23 +366,30 @@ mod tests {
     #[test]
     fn targets_are_hosts_ports_and_uris() {
         let target = |text: &str| text.parse::<TargetName>();
-        let of = |host: &str, port| Ok(TargetName { host: host.into(), port });
+        let of = |host: &str, port| Ok(TargetName { host: host.into(), port, transport: None });
+        let over = |text: &str| target(text).unwrap().transport;
         assert_eq!(target("127.0.0.1:5070"), of("127.0.0.1", Some(5070)));
         assert_eq!(target("sip.example.com"), of("sip.example.com", None));
-        assert_eq!(target("sip:10.0.0.1;transport=UDP"), of("10.0.0.1", None));
+        assert_eq!(target("sip:10.0.0.1"), of("10.0.0.1", None));
+        assert_eq!(over("sip:10.0.0.1;transport=UDP"), Some(Transport::Udp));
+        assert_eq!(over("10.0.0.1:5061;transport=tls"), Some(Transport::Tls));
+        assert_eq!(over("sips:10.0.0.1"), Some(Transport::Tls));
+        assert_eq!(over("sips:10.0.0.1;transport=ws"), Some(Transport::Wss));
         assert_eq!(target("[::1]:5060"), of("::1", Some(5060)));
         assert_eq!(target("::1"), of("::1", None));
         assert_eq!(target("::1").unwrap().domain(), "[::1]");
         assert_eq!(target("[::1]:99").unwrap().domain(), "[::1]:99");
-        assert_eq!(target("127.0.0.1:5070").unwrap().resolve().unwrap().to_string(), "127.0.0.1:5070");
-        assert_eq!(target("[::1]").unwrap().resolve().unwrap().to_string(), "[::1]:5060");
+        assert_eq!(
+            target("127.0.0.1:5070").unwrap().resolve(Transport::Tls).unwrap().to_string(),
+            "127.0.0.1:5070"
+        );
+        assert_eq!(target("[::1]").unwrap().resolve(Transport::Udp).unwrap().to_string(), "[::1]:5060");
     }
 
     #[test]
     fn other_targets_say_what_is_wrong() {
         let error = |text: &str| text.parse::<TargetName>().unwrap_err();
-        assert!(error("sip:h;transport=tls").contains("not supported yet"));
-        assert!(error("sips:h").contains("not supported yet"));
+        assert!(error("sip:h;transport=sctp").contains("tcp, tls, ws and wss"));
         assert!(error("sip:bob@h").contains("user part"));
         assert!(error("sip:h;lr").contains("not known"));
         for bad in ["", "sip:", ":5060", "h:", "h:0", "h:70000", "[::1", "[x]:5060", "a b", "h:5060:1"] {

@@ -2,6 +2,7 @@
 //!
 //! Pure. What the engine gets from here needs no second check.
 
+use super::links::TlsFiles;
 use super::mix::Offer;
 use super::options::{LoadArgs, USERS_MAX};
 use super::values;
@@ -37,6 +38,8 @@ pub(super) struct Given {
     pub(super) listed: Vec<(String, String)>,
     /// The seed, given or drawn.
     pub(super) seed: u64,
+    /// What the files of TLS say.
+    pub(super) tls: TlsFiles,
 }
 
 /// The workload of an offer.
@@ -44,7 +47,6 @@ pub(super) struct Given {
 /// # Errors
 /// A value is out of its range, or two do not fit together; the sentence names the option.
 pub(super) fn build(offer: &Offer, load: &LoadArgs, given: &Given, pace: Pace) -> Result<Workload, String> {
-    values::transport(&load.transport)?;
     check_times(load, pace)?;
     if load.auth_every && load.auth != Auth::Challenge {
         return Err("--auth-every says that the BYE is challenged too: it needs --auth challenge".into());
@@ -54,6 +56,7 @@ pub(super) fn build(offer: &Offer, load: &LoadArgs, given: &Given, pace: Pace) -
     check_domain(&domain)?;
     Ok(Workload {
         target: Target { address: given.address, domain },
+        links: super::links::build(load, given)?,
         rate: pace.rate,
         shape: load.shape,
         users: users(load, &given.listed)?,
@@ -261,7 +264,12 @@ mod tests {
     }
 
     fn given() -> Given {
-        Given { address: "127.0.0.1:5070".parse().unwrap(), listed: Vec::new(), seed: 7 }
+        Given {
+            address: "127.0.0.1:5070".parse().unwrap(),
+            listed: Vec::new(),
+            seed: 7,
+            tls: TlsFiles::default(),
+        }
     }
 
     fn pace(rate: f64) -> Pace {
@@ -334,7 +342,7 @@ mod tests {
             "--domain sip:x",
             "--ring 4m",
             "--ring exp:30s",
-            "--transport tls",
+            "--caller-connections per-call",
         ] {
             assert!(built("invite", bad).is_err(), "{bad}");
         }

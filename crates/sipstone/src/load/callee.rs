@@ -14,9 +14,9 @@
 use super::ledger::{Place, Seen, Window};
 use super::message::{Key, push_body, push_copied, push_dialog_headers, read_note, reply_address};
 use super::timers::{Alarm, Side as TimerSide, Sleeper, Wake};
-use super::worker::{Hashed, Shared, mix};
-use super::{Outbox, SocketId};
-use crate::spec::{Delay, Workload};
+use super::worker::{Hashed, Shared, Way, mix};
+use super::{ConnectionId, Outbox, SocketId};
+use crate::spec::{Close, Connections, Delay, Workload};
 use crate::tally::{Direction, Side};
 use ahash::RandomState;
 use sip::{Instant, Message, Method, Via};
@@ -61,9 +61,10 @@ struct Dialog {
     key: Key,
     window: Window,
     traced: bool,
-    socket: SocketId,
-    /// Where answers to the INVITE go.
-    reply_to: SocketAddr,
+    /// How answers to the INVITE go.
+    reply: Way,
+    /// Whether it keeps the connection that the INVITE came on from being closed.
+    holds: bool,
     hash: u64,
     interval: Duration,
     retransmit_at: Instant,
@@ -84,8 +85,12 @@ impl Default for Dialog {
             key: Key { slot: 0, generation: 0, class: 0, step: 0 },
             window: Window::Outside,
             traced: false,
-            socket: SocketId(0),
-            reply_to: SocketAddr::from(([0, 0, 0, 0], 0)),
+            reply: Way {
+                socket: SocketId(0),
+                connection: ConnectionId::NONE,
+                to: SocketAddr::from(([0, 0, 0, 0], 0)),
+            },
+            holds: false,
             hash: 0,
             interval: Duration::ZERO,
             retransmit_at: Instant::NEVER,
@@ -103,8 +108,8 @@ struct Cx<'a, 'm> {
     shared: &'a mut Shared,
     out: &'a mut Outbox,
     now: Instant,
-    socket: SocketId,
-    from: SocketAddr,
+    /// Where it came from.
+    way: Way,
     request: &'a Message<'m>,
     via: &'a Via<'m>,
 }
@@ -122,6 +127,37 @@ pub(super) struct Callees {
     patience: Duration,
     /// How long a dialog may last after its ACK: the longest hold time and that.
     lifetime: Duration,
+    /// When a connection on which the server calls is closed here.
+    closes: Closes,
+    /// Dialogs or transactions that still need a connection that is to be closed after them. At most one entry for each
+    /// open dialog.
+    needed: HashMap<ConnectionId, u32>,
+}
+
+/// When callees close the connections on which the server calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closes {
+    Never,
+    AfterDialog,
+    AfterTransaction,
+}
+
+impl Closes {
+    fn of(workload: &Workload) -> Closes {
+        let link = workload.links.callee;
+        // Over WebSocket the connection is the one that has registered, and stays.
+        if workload.links.close == Close::Server
+            || !link.transport.is_stream()
+            || link.transport.is_websocket()
+        {
+            return Closes::Never;
+        }
+        match link.connections {
+            Connections::Single | Connections::Pool(_) => Closes::Never,
+            Connections::PerCall => Closes::AfterDialog,
+            Connections::PerTransaction => Closes::AfterTransaction,
+        }
+    }
 }
 
 impl Callees {
@@ -146,6 +182,8 @@ impl Callees {
             ended: VecDeque::with_capacity(room),
             patience,
             lifetime: longest.saturating_add(patience),
+            closes: Closes::of(workload),
+            needed: HashMap::new(),
         }
     }
 
@@ -159,8 +197,7 @@ impl Callees {
         &mut self,
         shared: &mut Shared,
         now: Instant,
-        socket: SocketId,
-        from: SocketAddr,
+        way: Way,
         request: &Message<'_>,
         out: &mut Outbox,
     ) -> Option<()> {
@@ -171,7 +208,7 @@ impl Callees {
         let tagged = request.to_tag().is_some();
         // The number tells a call's second INVITE, with credentials, from its first.
         let hash = mix(self.random.hash_one(call_id) ^ u64::from(cseq.number));
-        let mut cx = Cx { shared, out, now, socket, from, request, via: &via };
+        let mut cx = Cx { shared, out, now, way, request, via: &via };
         match (request.method(), key) {
             (Method::Ack, Some(key)) => self.on_ack(&mut cx, key),
             (Method::Ack, None) => None,
@@ -219,7 +256,41 @@ impl Callees {
         }
         self.open += 1;
         self.known.insert(hash, Known::Dialog(slot));
+        self.hold(cx.way.connection, slot);
         Some(())
+    }
+
+    /// Keeps a connection open for a dialog.
+    fn hold(&mut self, connection: ConnectionId, slot: u32) {
+        if self.closes != Closes::Never
+            && let Some(dialog) = self.find(slot)
+        {
+            dialog.holds = true;
+            *self.needed.entry(connection).or_default() += 1;
+        }
+    }
+
+    /// A dialog or transaction no longer needs its connection: the last one closes it.
+    fn release(&mut self, connection: ConnectionId, closing: &mut Vec<ConnectionId>) {
+        let left = match self.needed.get_mut(&connection) {
+            Some(count) => {
+                *count -= 1;
+                *count
+            }
+            None => 0,
+        };
+        if left == 0 {
+            self.needed.remove(&connection);
+            closing.push(connection);
+        }
+    }
+
+    /// A transaction on a connection is over: it is closed unless a dialog still needs it.
+    fn close_if_idle(&self, cx: &mut Cx<'_, '_>) {
+        let connection = cx.way.connection;
+        if self.closes != Closes::Never && !self.needed.contains_key(&connection) {
+            cx.shared.closing.push(connection);
+        }
     }
 
     fn take_slot(&mut self) -> Option<u32> {
@@ -249,6 +320,13 @@ impl Callees {
             dialog.phase = Phase::Confirmed;
             dialog.retransmit_at = Instant::NEVER;
             dialog.deadline = now + lifetime;
+            let (connection, held) = (dialog.reply.connection, dialog.holds);
+            if held && self.closes == Closes::AfterTransaction {
+                if let Some(dialog) = self.find(key.slot) {
+                    dialog.holds = false;
+                }
+                self.release(connection, &mut cx.shared.closing);
+            }
         } else {
             self.end(cx.shared, now, key.slot, End::Complete);
         }
@@ -292,6 +370,7 @@ impl Callees {
                 }
                 if confirmed {
                     self.end(cx.shared, now, key.slot, End::Complete);
+                    self.close_if_idle(cx);
                 }
             }
             _ => cx.answer(b"481 Call/Transaction Does Not Exist", hash).map(drop)?,
@@ -345,6 +424,11 @@ impl Callees {
             dialog.messages_in += 1;
             dialog.answer(cx.shared, cx.out, now, false);
             dialog.retransmit_from(cx.shared, now, t1, patience);
+            if dialog.reply.connection != ConnectionId::NONE {
+                // RFC 3261 §17.2.1: Timer G runs over unreliable transports only.
+                dialog.retransmit_at = Instant::NEVER;
+                dialog.arm(cx.shared, now);
+            }
         }
         Some(())
     }
@@ -372,6 +456,7 @@ impl Callees {
             tally.callee_ended += 1;
         });
         self.remember(cx.now, hash, class);
+        self.close_if_idle(cx);
         Some(())
     }
 
@@ -405,6 +490,10 @@ impl Callees {
         dialog.generation = dialog.generation.wrapping_add(1);
         dialog.alarm = Alarm::OFF;
         let (hash, class) = (dialog.hash, dialog.key.class);
+        let held = std::mem::take(&mut dialog.holds).then_some(dialog.reply.connection);
+        if let Some(connection) = held {
+            self.release(connection, &mut shared.closing);
+        }
         self.free.push(slot);
         self.open -= 1;
         self.remember(now, hash, class);
@@ -457,17 +546,16 @@ impl Dialog {
         let key = Key { slot, generation, class: cx.class(note.class), step: 0 };
         self.common.clear();
         let tag = cx.shared.texts.identity.tag(key);
-        push_copied(cx.request, cx.via, cx.from, &tag, &mut self.common)?;
+        push_copied(cx.request, cx.via, cx.way.to, &tag, &mut self.common)?;
         self.dialog_at = self.common.len();
-        push_dialog_headers(cx.request, cx.shared.socket(cx.socket)?, &mut self.common);
+        push_dialog_headers(cx.request, cx.shared.socket(cx.way.socket)?, &mut self.common);
         *self = Dialog {
             generation,
             phase: Phase::Ringing,
             key,
             window: cx.shared.ledger.window_of(cx.now),
             traced: note.traced,
-            socket: cx.socket,
-            reply_to: reply_address(cx.via, cx.from),
+            reply: cx.way_back(),
             hash,
             messages_in: 1,
             messages_out: 1,
@@ -533,10 +621,10 @@ impl Dialog {
             _ => {
                 bytes.extend_from_slice(b"SIP/2.0 200 OK\r\n");
                 bytes.extend_from_slice(&self.common);
-                push_body(shared.socket(self.socket), bytes);
+                push_body(shared.socket(self.reply.socket), bytes);
             }
         }
-        shared.finish(out, self.socket, self.reply_to, start);
+        shared.finish(out, self.reply, start);
         let bytes = out.bytes.get(start..).unwrap_or(&[]);
         self.note_sent(shared, now, repeated, bytes);
     }
@@ -548,6 +636,14 @@ impl Dialog {
 }
 
 impl Cx<'_, '_> {
+    /// The way of an answer: on the connection of the request (RFC 3261 §18.2.2), or by its Via.
+    fn way_back(&self) -> Way {
+        match self.way.connection {
+            ConnectionId::NONE => Way { to: reply_address(self.via, self.way.to), ..self.way },
+            _ => self.way,
+        }
+    }
+
     /// A class that the workload has; what a caller of another run says counts as the first.
     fn class(&self, class: u16) -> u16 {
         if usize::from(class) < self.shared.workload.classes.len() { class } else { 0 }
@@ -583,13 +679,13 @@ impl Cx<'_, '_> {
         bytes.extend_from_slice(b"SIP/2.0 ");
         bytes.extend_from_slice(status);
         bytes.extend_from_slice(b"\r\n");
-        if push_copied(self.request, self.via, self.from, tag, bytes).is_none() {
+        if push_copied(self.request, self.via, self.way.to, tag, bytes).is_none() {
             bytes.truncate(start);
             return None;
         }
         push_body(None, bytes);
-        let to = reply_address(self.via, self.from);
-        self.shared.finish(self.out, self.socket, to, start);
+        let way = self.way_back();
+        self.shared.finish(self.out, way, start);
         Some(start..self.out.bytes.len())
     }
 }

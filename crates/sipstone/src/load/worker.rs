@@ -7,8 +7,8 @@ use super::ledger::{Ledger, PREAMBLE};
 use super::message::{Contacts, Identity, SocketText, Texts};
 use super::timers::{Side, Timers};
 use super::users::{Chooser, Names};
-use super::{Counts, Input, Outbox, Preamble, Send, SocketId};
-use crate::spec::{Assignment, ContactRange, Delay, Role, Shape, Workload};
+use super::{ConnectionId, Counts, Input, Outbox, Preamble, Send, SocketId};
+use crate::spec::{Assignment, Connections, ContactRange, Delay, Link, Role, Shape, Transport, Workload};
 use crate::tally::{Example, Failure};
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -81,6 +81,18 @@ pub(super) struct Shared {
     pub(super) own: Vec<(ContactRange, SocketId)>,
     /// Whether anything ever came from anywhere.
     pub(super) heard: bool,
+    /// The callers' shared connections, if they have any.
+    pub(super) pool: u32,
+    /// Connections that nobody needs any more.
+    pub(super) closing: Vec<ConnectionId>,
+}
+
+/// Where a message goes, and by which way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) socket: SocketId,
+    pub(super) connection: ConnectionId,
+    pub(super) to: SocketAddr,
 }
 
 impl Shared {
@@ -90,20 +102,45 @@ impl Shared {
 
     /// The socket on which an own user is called.
     pub(super) fn own_socket(&self, user: u32) -> Option<SocketId> {
-        let inside = |range: &ContactRange| user.checked_sub(range.first).is_some_and(|n| n < range.count);
-        self.own.iter().find(|(range, _)| inside(range)).map(|(_, socket)| *socket)
+        let behind = self.own.partition_point(|(range, _)| range.first <= user);
+        let (range, socket) = self.own.get(behind.checked_sub(1)?)?;
+        (user - range.first < range.count).then_some(*socket)
     }
 
-    /// Closes a datagram that was written to the end of `out.bytes`, from `start` on.
-    pub(super) fn finish(&mut self, out: &mut Outbox, socket: SocketId, to: SocketAddr, start: usize) {
-        out.sends.push(Send { socket, to, range: start..out.bytes.len(), planned: None });
+    /// How the callers reach the server.
+    pub(super) fn caller_link(&self) -> Link {
+        self.workload.links.caller
+    }
+
+    /// How the callees do.
+    pub(super) fn callee_link(&self) -> Link {
+        self.workload.links.callee
+    }
+
+    /// What the messages of a socket travel in.
+    pub(super) fn transport_of(&self, socket: SocketId) -> Transport {
+        let caller = socket.0 < self.caller_sockets;
+        if caller { self.caller_link().transport } else { self.callee_link().transport }
+    }
+
+    /// Where requests from a socket go.
+    pub(super) fn server_of(&self, socket: SocketId) -> SocketAddr {
+        let caller = socket.0 < self.caller_sockets;
+        let link = if caller { self.caller_link() } else { self.callee_link() };
+        link.address.unwrap_or(self.workload.target.address)
+    }
+
+    /// Closes a message that was written to the end of `out.bytes`, from `start` on.
+    pub(super) fn finish(&mut self, out: &mut Outbox, way: Way, start: usize) {
+        let Way { socket, connection, to } = way;
+        out.sends.push(Send { socket, connection, to, range: start..out.bytes.len(), planned: None });
     }
 
     /// Sends a copy of `bytes`.
-    pub(super) fn send(&mut self, out: &mut Outbox, socket: SocketId, to: SocketAddr, bytes: &[u8]) {
+    pub(super) fn send(&mut self, out: &mut Outbox, way: Way, bytes: &[u8]) {
         let start = out.bytes.len();
         out.bytes.extend_from_slice(bytes);
-        self.finish(out, socket, to, start);
+        self.finish(out, way, start);
     }
 }
 
@@ -144,10 +181,12 @@ impl Worker {
                 workload.trace,
             ),
             contacts: Contacts::default(),
-            sockets: callers.iter().chain(callees_at).map(|address| SocketText::new(*address)).collect(),
+            sockets: texts_of(workload, callers, callees_at),
             caller_sockets,
             own: own_ranges(callees, callees_at, caller_sockets),
             heard: false,
+            pool: pool_of(workload.links.caller.connections, (index, of.max(1))),
+            closing: Vec::new(),
             workload: workload.clone(),
         };
         let mut sum = 0.0;
@@ -177,7 +216,7 @@ impl Worker {
     /// is done.
     pub fn register(&mut self, now: Instant, contacts: &[ContactRange], out: &mut Outbox) {
         self.name_run(now);
-        self.shared.contacts = Contacts::new(contacts);
+        self.shared.contacts = Contacts::new(contacts, self.shared.callee_link().transport);
         self.shared.ledger.preamble = Preamble { users: self.callers.own_users(), ..Preamble::default() };
         self.callers.begin_preamble();
         self.callers.continue_preamble(&mut self.shared, now, out);
@@ -193,7 +232,7 @@ impl Worker {
     pub fn start(&mut self, start: Instant, contacts: &[ContactRange]) {
         self.name_run(start);
         let workload = &self.shared.workload;
-        self.shared.contacts = Contacts::new(contacts);
+        self.shared.contacts = Contacts::new(contacts, workload.links.callee.transport);
         self.shared.ledger.begin(start, workload.warm_up, workload.measure);
         let total = workload.warm_up + workload.measure;
         self.over = Some(start + total);
@@ -225,11 +264,21 @@ impl Worker {
     /// [`next_timeout`](Worker::next_timeout) says so.
     pub fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox) {
         match input {
-            Input::Datagram { socket, from, bytes } => self.on_datagram(now, socket, from, bytes, out),
+            Input::Datagram { socket, from, bytes } => {
+                let way = Way { socket, connection: ConnectionId::NONE, to: from };
+                self.on_message(now, way, bytes, out);
+            }
+            Input::Message { socket, connection, from, bytes } => {
+                self.on_message(now, Way { socket, connection, to: from }, bytes, out);
+            }
+            Input::Lost { connection, failure } => {
+                self.callers.on_lost(&mut self.shared, now, connection, failure);
+            }
             Input::Refused { .. } => self.on_refused(now),
             Input::Timeout => self.on_timeout(now, out),
         }
         self.callers.continue_preamble(&mut self.shared, now, out);
+        out.closes.append(&mut self.shared.closing);
     }
 
     /// What stood in the outbox was handed to the sockets at `now`: the turnaround of the callees is counted, whose
@@ -238,21 +287,13 @@ impl Worker {
         self.shared.ledger.count_turnarounds(now);
     }
 
-    fn on_datagram(
-        &mut self,
-        now: Instant,
-        socket: SocketId,
-        from: SocketAddr,
-        bytes: &[u8],
-        out: &mut Outbox,
-    ) {
+    /// A message came; `way` is the way back.
+    fn on_message(&mut self, now: Instant, way: Way, bytes: &[u8], out: &mut Outbox) {
         let Worker { shared, callers, callees, index, .. } = self;
         shared.heard = true;
         let known = match Message::parse(bytes, index) {
-            Ok(message) if message.is_request() => {
-                callees.on_request(shared, now, socket, from, &message, out)
-            }
-            Ok(message) => callers.on_response(shared, now, socket, &message, out),
+            Ok(message) if message.is_request() => callees.on_request(shared, now, way, &message, out),
+            Ok(message) => callers.on_response(shared, now, way, &message, out),
             Err(_) => None,
         };
         if known.is_none() {
@@ -404,6 +445,25 @@ fn delays(workload: &Workload) -> Vec<std::time::Duration> {
         }
     }
     delays
+}
+
+/// The constant texts of the sockets.
+fn texts_of(workload: &Workload, callers: &[SocketAddr], callees_at: &[SocketAddr]) -> Vec<SocketText> {
+    let text = |link: Link| move |address: &SocketAddr| SocketText::new(*address, link.transport);
+    let callers = callers.iter().map(text(workload.links.caller));
+    callers.chain(callees_at.iter().map(text(workload.links.callee))).collect()
+}
+
+/// How many shared connections the callers of worker `index` of `of` have.
+fn pool_of(connections: Connections, (index, of): (u16, u16)) -> u32 {
+    match connections {
+        Connections::Single => 1,
+        // What cannot be divided evenly makes the first workers' pools larger by one.
+        Connections::Pool(count) => {
+            count / u32::from(of) + u32::from(u32::from(index) < count % u32::from(of))
+        }
+        Connections::PerCall | Connections::PerTransaction => 0,
+    }
 }
 
 /// Divides the own users among the callee sockets, in order, as evenly as can be.

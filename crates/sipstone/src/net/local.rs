@@ -5,11 +5,12 @@
 //! [`receive`](Group::receive); no thread of its own is needed for that.
 
 use super::Clock;
-use super::socket::{NetError, Socket, source_towards, udp_drops};
+use super::crew_sockets::{CrewLimits, Opened, enough_for_threads};
+use super::socket::{NetError, source_towards, udp_drops};
 use super::worker_thread::{self, Order, Post, Report};
 use crate::group::{Command, Event, Gone, Group, Interval, Merger};
 use crate::load::Preamble;
-use crate::spec::{Assignment, ContactRange, Role};
+use crate::spec::{Assignment, ContactRange, Links, Role};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -23,13 +24,6 @@ pub const SOURCES_MAX: usize = 256;
 
 /// Most worker threads of one group.
 pub const THREADS_MAX: u16 = 1024;
-
-/// The port of the callees of the first group's first thread; the next thread's is one higher, the next group's
-/// [`GROUP_PORTS`] higher. Below the usual ephemeral ports.
-const CALLEE_PORT: u16 = 16_060;
-
-/// Ports between the callees of two groups, which may be on one host.
-const GROUP_PORTS: u16 = 64;
 
 /// A worker thread reports each second of a trial; one that is silent for longer than this is stuck.
 pub const WORKER_SILENT_MAX: Duration = Duration::from_secs(10);
@@ -50,12 +44,17 @@ pub struct LocalGroup {
 
 /// What must stay the same for threads and sockets to be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Plan {
-    threads: u16,
-    cpus: Vec<u16>,
-    sources: Vec<IpAddr>,
-    role: Role,
-    group: u16,
+pub(super) struct Plan {
+    pub(super) threads: u16,
+    pub(super) cpus: Vec<u16>,
+    pub(super) sources: Vec<IpAddr>,
+    pub(super) role: Role,
+    pub(super) group: u16,
+    pub(super) links: Links,
+    /// Where the connections lead; `None` if there are none: datagrams go wherever a trial wants them.
+    pub(super) server: Option<SocketAddr>,
+    /// Users who are called here, where their number decides about sockets.
+    pub(super) users: u32,
 }
 
 /// The threads of one plan.
@@ -226,21 +225,22 @@ fn plan(assignment: &Assignment) -> Result<Plan, String> {
     if let Some(&from) = sources.iter().find(|source| source.is_ipv4() != target.is_ipv4()) {
         return Err(NetError::Family { from, to: target }.to_string());
     }
-    let Assignment { cpus, role, group, .. } = assignment;
-    Ok(Plan { threads, cpus: cpus.clone(), sources, role: *role, group: *group })
-}
-
-/// A callee's socket on the port that this thread's callees had in the last run too, if it is free: the users' contacts
-/// are then the same, and a registrar that keeps few contacts of a user (`max_contacts`) takes them again.
-fn callee_socket(source: IpAddr, group: u16, index: u16) -> Result<Socket, NetError> {
-    let offset = group.checked_mul(GROUP_PORTS).and_then(|ports| ports.checked_add(index));
-    match offset
-        .and_then(|offset| CALLEE_PORT.checked_add(offset))
-        .map(|port| Socket::bind(SocketAddr::new(source, port)))
-    {
-        Some(Ok(socket)) => Ok(socket),
-        _ => Socket::bind(SocketAddr::new(source, 0)),
+    for link in [assignment.workload.links.caller, assignment.workload.links.callee] {
+        enough_for_threads(link, threads)?;
     }
+    let Assignment { cpus, role, group, .. } = assignment;
+    let links = assignment.workload.links.clone();
+    let streams = links.any_stream();
+    Ok(Plan {
+        threads,
+        cpus: cpus.clone(),
+        sources,
+        role: *role,
+        group: *group,
+        server: streams.then_some(target),
+        users: if streams { assignment.callees.1 } else { 0 },
+        links,
+    })
 }
 
 impl Crew {
@@ -255,18 +255,15 @@ impl Crew {
             work: Work::default(),
             plan,
         };
+        let limits = CrewLimits::of(&crew.plan)?;
         for index in 0..crew.plan.threads {
-            // Callers' sockets first, then the callees'.
-            let callers = crew.plan.sources.iter().map(|source| Socket::bind(SocketAddr::new(*source, 0)));
-            let callees =
-                crew.plan.sources.iter().map(|source| callee_socket(*source, crew.plan.group, index));
-            let sockets: Vec<Socket> = callers.chain(callees).collect::<Result<_, _>>()?;
-            for socket in &sockets {
+            let opened = Opened::new(&crew.plan, index, &limits)?;
+            for socket in &opened.sockets {
                 crew.inodes.insert(socket.inode());
                 crew.receive_buffer_bytes = crew.receive_buffer_bytes.min(socket.receive_buffer_bytes());
             }
             let of = crew.plan.threads;
-            crew.hands.push(Hired::start(sockets, index, of, clock, sender.clone())?);
+            crew.hands.push(Hired::start(opened, index, of, clock, sender.clone())?);
         }
         // Better now than at the end of the first second.
         udp_drops(&crew.inodes)?;
@@ -379,7 +376,7 @@ impl Drop for Crew {
 
 impl Hired {
     fn start(
-        sockets: Vec<Socket>,
+        opened: Opened,
         index: u16,
         of: u16,
         clock: Clock,
@@ -390,7 +387,7 @@ impl Hired {
             .map_err(|error| thread_error(error.into()))?;
         let wake = Arc::new(wake);
         let (orders, inbox) = mpsc::channel();
-        let post = Post { index, of, clock, sockets, wake: wake.clone(), orders: inbox, reports };
+        let post = Post { index, of, clock, opened, wake: wake.clone(), orders: inbox, reports };
         let thread = std::thread::Builder::new()
             .name(format!("sipstone-{index}"))
             .spawn(move || worker_thread::run(post))

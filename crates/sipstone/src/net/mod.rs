@@ -1,12 +1,14 @@
 //! The hands: sockets and worker threads of this host.
 //!
-//! [`socket`] sends and receives datagrams in batches, [`local`] runs one thread per worker and is the
+//! [`socket`] sends and receives datagrams in batches, [`stream`] has the connections, [`local`] runs one thread per worker and is the
 //! [`Group`](crate::group::Group) of this host.
 
 pub mod cpus;
+mod crew_sockets;
 pub mod local;
 mod pace;
 pub mod socket;
+pub(crate) mod stream;
 mod worker_thread;
 
 use std::time::Instant;

@@ -96,6 +96,20 @@ pub enum NetError {
         /// Why.
         error: io::Error,
     },
+    /// Nothing can listen for connections there.
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// The system's answer.
+        error: io::Error,
+    },
+    /// The system does not tell of connections.
+    Epoll {
+        /// Its answer.
+        error: Errno,
+    },
+    /// TLS, or the number of connections, cannot be as the workload wants it; a sentence.
+    Links(String),
     /// A thread could not be pinned to a CPU.
     Pin {
         /// Which.
@@ -156,6 +170,19 @@ impl std::fmt::Display for NetError {
                 f,
                 "cannot tell whether the generator's own sockets lose datagrams: {error}; mount /proc where sipstone runs"
             ),
+            NetError::Listen { address, error } => {
+                let hint = match error.raw_os_error().map(Errno::from_raw) {
+                    Some(Errno::EMFILE | Errno::ENFILE) => "raise the limit of open files (ulimit -n)",
+                    Some(Errno::EADDRNOTAVAIL) => "--source takes only addresses that this host has",
+                    Some(Errno::EADDRINUSE) => "another program uses it, or no ephemeral port is free there",
+                    _ => "check --source",
+                };
+                write!(f, "cannot listen for connections on {address}: {error}; {hint}")
+            }
+            NetError::Epoll { error } => {
+                write!(f, "cannot wait for connections: {}; the run cannot go on", error.desc())
+            }
+            NetError::Links(sentence) => f.write_str(sentence),
             NetError::Pin { cpu, error } => {
                 write!(
                     f,
@@ -622,7 +649,7 @@ fn table_drops(table: &str, inodes: &HashSet<u64>) -> (usize, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::{Send, SocketId};
+    use crate::load::{ConnectionId, Send, SocketId};
 
     fn loopback() -> Socket {
         Socket::bind("127.0.0.1:0".parse().unwrap()).unwrap()
@@ -633,7 +660,8 @@ mod tests {
         for bytes in datagrams {
             let start = out.bytes.len();
             out.bytes.extend_from_slice(bytes);
-            out.sends.push(Send { socket: SocketId(0), to, range: start..out.bytes.len(), planned: None });
+            let (socket, connection) = (SocketId(0), ConnectionId::NONE);
+            out.sends.push(Send { socket, connection, to, range: start..out.bytes.len(), planned: None });
         }
         out
     }

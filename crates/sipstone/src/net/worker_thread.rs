@@ -4,12 +4,14 @@
 //! Nothing on a message's way is shared with another thread.
 
 use super::Clock;
+use super::crew_sockets::Opened;
 use super::pace::Pace;
 use super::socket::{NetError, Receiver, Sender, Socket};
+use super::stream::Streams;
 use crate::group::{Finished, Interval};
-use crate::load::{Input, Outbox, Preamble, SocketId, Worker};
+use crate::load::{ConnectionId, Input, Outbox, Preamble, SocketId, Worker};
 use crate::spec::{Assignment, ContactRange};
-use crate::tally::{GeneratorTally, Tally};
+use crate::tally::{ConnectionTally, GeneratorTally, Tally};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -81,8 +83,8 @@ pub(super) struct Post {
     pub(super) of: u16,
     /// The group's clock.
     pub(super) clock: Clock,
-    /// Callers' sockets, then as many callees' sockets.
-    pub(super) sockets: Vec<Socket>,
+    /// Its sockets, listeners and addresses.
+    pub(super) opened: Opened,
     /// Wakes the thread when there is an order.
     pub(super) wake: Arc<EventFd>,
     /// Orders; the thread ends when the other side is dropped.
@@ -92,10 +94,14 @@ pub(super) struct Post {
 }
 
 /// The body of the thread; returns when the orders' other side is gone or after a problem.
-pub(super) fn run(post: Post) {
+pub(super) fn run(mut post: Post) {
     let (index, reports) = (post.index, post.reports.clone());
+    let equipment = post.opened.equipment.take();
     // A panic must not look like a thread that has nothing to say.
-    let ended = catch_unwind(AssertUnwindSafe(|| Hand::new(&post).serve(&post)));
+    let ended = catch_unwind(AssertUnwindSafe(|| {
+        let streams = equipment.map(Streams::new).transpose()?;
+        Hand::new(&post, streams).serve(&post)
+    }));
     let problem = match ended {
         Ok(Ok(())) => return,
         Ok(Err(error)) => error.to_string(),
@@ -150,6 +156,8 @@ struct Course {
     /// What this thread counts itself, of the current second and of the window.
     interval: GeneratorTally,
     measured: GeneratorTally,
+    /// What became of connections, likewise.
+    connections: Option<Box<(ConnectionTally, ConnectionTally)>>,
     /// Where the last cut was.
     cut_at: Instant,
     cut_cpu: Duration,
@@ -166,6 +174,7 @@ impl Course {
             done: false,
             interval: GeneratorTally::default(),
             measured: GeneratorTally::default(),
+            connections: assignment.workload.links.any_stream().then(Box::default),
             cut_at: now.max(start),
             cut_cpu: thread_cpu(),
         }
@@ -183,7 +192,7 @@ impl Course {
     }
 
     /// Books the time since the last cut on the second and, if it lay there, on the window.
-    fn cut(&mut self, now: Instant, traffic: &mut Traffic) {
+    fn cut(&mut self, now: Instant, traffic: &mut Traffic, streams: Option<&mut Streams>) {
         let cpu = thread_cpu();
         let piece = GeneratorPiece {
             cpu_us: micros(cpu.saturating_sub(self.cut_cpu)),
@@ -191,8 +200,16 @@ impl Course {
             traffic: std::mem::take(traffic),
         };
         piece.book(&mut self.interval);
-        if self.cut_at >= self.window.0 && self.cut_at < self.window.1 {
+        let within = self.cut_at >= self.window.0 && self.cut_at < self.window.1;
+        if within {
             piece.book(&mut self.measured);
+        }
+        if let (Some(connections), Some(streams)) = (&mut self.connections, streams) {
+            let tally = streams.take_tally();
+            connections.0.merge(&tally);
+            if within {
+                connections.1.merge(&tally);
+            }
         }
         (self.cut_at, self.cut_cpu) = (now, cpu);
     }
@@ -259,13 +276,16 @@ struct Hand {
     traffic: Traffic,
     /// Sockets that have something to read.
     ready: Vec<usize>,
+    /// The connections, if there are any, and whether something has happened to them.
+    streams: Option<Streams>,
+    stirred: bool,
     /// The last reading of the clock.
     now: Instant,
     pace: Pace,
 }
 
 impl Hand {
-    fn new(post: &Post) -> Hand {
+    fn new(post: &Post, streams: Option<Streams>) -> Hand {
         Hand {
             clock: post.clock,
             receiver: Receiver::default(),
@@ -275,7 +295,9 @@ impl Hand {
             worker: None,
             phase: Phase::Idle,
             traffic: Traffic::default(),
-            ready: Vec::with_capacity(post.sockets.len()),
+            ready: Vec::with_capacity(post.opened.sockets.len()),
+            streams,
+            stirred: false,
             now: post.clock.now(),
             pace: Pace::new(post.clock.now()),
         }
@@ -284,8 +306,10 @@ impl Hand {
     fn serve(&mut self, post: &Post) -> Result<(), NetError> {
         // Without the privilege for it the system wakes the thread 50 µs late, which shows as send lag.
         let _ = nix::sys::prctl::set_timerslack(1);
+        let epoll = self.streams.as_ref().map(Streams::epoll);
         let mut polled: Vec<PollFd<'_>> =
-            post.sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+            post.opened.sockets.iter().map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN)).collect();
+        polled.extend(epoll.as_ref().map(|epoll| PollFd::new(epoll.0.as_fd(), PollFlags::POLLIN)));
         polled.push(PollFd::new(post.wake.as_fd(), PollFlags::POLLIN));
         loop {
             loop {
@@ -297,6 +321,7 @@ impl Hand {
             }
             self.timeouts();
             self.flush(post)?;
+            self.lost();
             self.report(post);
             self.wait(post, &mut polled)?;
             self.receive(post)?;
@@ -315,6 +340,7 @@ impl Hand {
                 // What the preamble left in the counts belongs to no second.
                 drop(worker.counts());
                 self.traffic = Traffic::default();
+                drop(self.streams.as_mut().map(Streams::take_tally));
                 worker.start(start, &contacts);
                 self.phase = Phase::Running(Box::new(Course::new(start, assignment, self.now)));
             }
@@ -336,15 +362,17 @@ impl Hand {
         if let Some(&cpu) = nth_round_robin(&assignment.cpus, usize::from(post.index)) {
             pin(cpu)?;
         }
-        for socket in &post.sockets {
+        for socket in &post.opened.sockets {
             for _ in 0..OLD_BATCHES_MAX {
                 if !self.receiver.receive(socket, |_, _| {})?.more {
                     break;
                 }
             }
         }
-        let addresses: Vec<_> = post.sockets.iter().map(Socket::local).collect();
-        let (callers, callees) = addresses.split_at(addresses.len() / 2);
+        if let Some(streams) = &mut self.streams {
+            streams.close_own();
+        }
+        let Opened { callers, callees, .. } = &post.opened;
         let share = share_of(assignment.callees, post.index, post.of);
         let worker = Worker::new(&assignment, post.index, post.of, share, callers, callees);
         self.out.clear();
@@ -359,18 +387,50 @@ impl Hand {
     fn receive(&mut self, post: &Post) -> Result<(), NetError> {
         while let Some(index) = self.ready.pop() {
             for _ in 0..BATCHES_MAX {
-                if !self.receive_from(&post.sockets[index], index)? {
+                let id = socket_id(index, post.opened.first_socket);
+                if !self.receive_from(&post.opened.sockets[index], id)? {
                     break;
                 }
             }
         }
+        for _ in 0..BATCHES_MAX {
+            self.stirred = self.stirred && self.receive_streams()?;
+        }
+        self.stirred = false;
         Ok(())
     }
 
+    /// Takes what has happened to connections; whether there may be more.
+    fn receive_streams(&mut self) -> Result<bool, NetError> {
+        let Hand { streams, worker, out, order, clock, now, traffic, .. } = self;
+        let Some(streams) = streams else { return Ok(false) };
+        *now = clock.now();
+        let at = *now;
+        streams.receive(at, &mut |arrived| {
+            traffic.received += 1;
+            if let Some((worker, _)) = worker {
+                let before = out.sends.len();
+                let crate::net::stream::Arrived { socket, connection, from, bytes } = arrived;
+                worker.handle(at, Input::Message { socket, connection, from, bytes }, out);
+                order.note(before, out.sends.len());
+            }
+        })
+    }
+
+    /// Tells the worker which connections were lost.
+    fn lost(&mut self) {
+        let Hand { streams, worker, out, now, .. } = self;
+        let Some(streams) = streams else { return };
+        while let Some((connection, failure)) = streams.take_lost() {
+            if let Some((worker, _)) = worker {
+                worker.handle(*now, Input::Lost { connection, failure }, out);
+            }
+        }
+    }
+
     /// Reads one batch; whether there may be more.
-    fn receive_from(&mut self, socket: &Socket, index: usize) -> Result<bool, NetError> {
+    fn receive_from(&mut self, socket: &Socket, id: SocketId) -> Result<bool, NetError> {
         let Hand { receiver, worker, out, order, clock, now, .. } = self;
-        let id = socket_id(index);
         let mut read = false;
         let batch = receiver.receive(socket, |from, bytes| {
             if !read {
@@ -387,14 +447,14 @@ impl Hand {
         self.traffic.received += count(batch.datagrams + batch.cut);
         self.traffic.cut_short += count(batch.cut);
         if batch.refused {
-            self.refused(index);
+            self.refused(id);
         }
         Ok(batch.more)
     }
 
-    fn refused(&mut self, index: usize) {
+    fn refused(&mut self, socket: SocketId) {
         if let Some((worker, _)) = &mut self.worker {
-            worker.handle(self.now, Input::Refused { socket: socket_id(index) }, &mut self.out);
+            worker.handle(self.now, Input::Refused { socket }, &mut self.out);
         }
     }
 
@@ -413,9 +473,15 @@ impl Hand {
         let mut next = 0;
         while let Some(first) = self.out.sends.get(next) {
             let id = first.socket;
+            let connected = first.connection != ConnectionId::NONE;
             let run = self.out.sends[next..].iter().take_while(|send| send.socket == id).count();
-            let index = usize::from(id.0);
-            let Some(socket) = post.sockets.get(index) else {
+            if connected {
+                self.pass_on(next..next + run);
+                next += run;
+                continue;
+            }
+            let index = usize::from(id.0.wrapping_sub(post.opened.first_socket));
+            let Some(socket) = post.opened.sockets.get(index) else {
                 debug_assert!(false, "the worker named a socket that it does not have");
                 next += run;
                 continue;
@@ -425,14 +491,47 @@ impl Hand {
             self.record_lags(next..next + sent);
             next += sent;
             if refused {
-                self.refused(index);
+                self.refused(id);
             }
         }
+        self.flush_streams();
         if let (Some((worker, _)), false) = (&mut self.worker, self.out.sends.is_empty()) {
             worker.sent(self.clock.now());
         }
         self.out.clear();
         Ok(())
+    }
+
+    /// Gives messages to their connections. A socket's messages go all by datagram or all by connection.
+    fn pass_on(&mut self, range: std::ops::Range<usize>) {
+        let Hand { streams, out, now, traffic, .. } = self;
+        let Some(streams) = streams else { return };
+        for send in out.sends.get(range).unwrap_or(&[]) {
+            streams.send(*now, (send.socket, send.connection, send.to), out.datagram(send));
+            traffic.sent += 1;
+        }
+    }
+
+    /// Writes to the connections, closes those that are to be closed, and then records the lags of what went.
+    fn flush_streams(&mut self) {
+        let Some(streams) = &mut self.streams else { return };
+        streams.flush();
+        if !self.out.closes.is_empty() {
+            for connection in self.out.closes.drain(..) {
+                streams.close(connection);
+            }
+            streams.flush();
+        }
+        let planned =
+            |send: &crate::load::Send| send.connection != ConnectionId::NONE && send.planned.is_some();
+        if let Phase::Running(course) = &mut self.phase
+            && self.out.sends.iter().any(planned)
+        {
+            self.now = self.clock.now();
+            for send in self.out.sends.iter().filter(|send| planned(send)) {
+                course.lag(send.planned.unwrap_or(self.now), self.now);
+            }
+        }
     }
 
     fn record_lags(&mut self, sent: std::ops::Range<usize>) {
@@ -476,7 +575,7 @@ impl Hand {
         let (Phase::Running(course), Some((worker, _))) = (&mut self.phase, &mut self.worker) else { return };
         while self.now >= course.next_cut() {
             let due = course.next_cut();
-            course.cut(self.now.min(due), &mut self.traffic);
+            course.cut(self.now.min(due), &mut self.traffic, self.streams.as_mut());
             if due == course.second_ends() {
                 end_second(post, course, worker);
             }
@@ -492,11 +591,17 @@ impl Hand {
     /// Ends the trial: reports what is left of the second, and the result.
     fn close(&mut self, post: &Post) {
         let (Phase::Running(course), Some((worker, _))) = (&mut self.phase, &mut self.worker) else { return };
-        course.cut(self.now, &mut self.traffic);
+        course.cut(self.now, &mut self.traffic, self.streams.as_mut());
         let mut measured = end_second(post, course, worker);
         measured.generator.merge(&course.measured);
+        measured.connections = course.connections.take().map(|connections| Box::new(connections.1));
         say(post, Report::Finished(Box::new(Finished { measured, examples: worker.examples() })));
         self.phase = Phase::Idle;
+    }
+
+    /// Whether the loss of connections has made the worker write something.
+    fn has_work(&self) -> bool {
+        !self.out.sends.is_empty() || !self.out.closes.is_empty()
     }
 
     /// Sleeps until a datagram, an order or the next timeout, and notes which sockets are ready.
@@ -513,7 +618,7 @@ impl Hand {
         if self.pace.rest(self.now, due) {
             self.now = self.clock.now();
         }
-        let sleep = due.since(self.now).min(SLEEP_MAX);
+        let sleep = if self.has_work() { Duration::ZERO } else { due.since(self.now).min(SLEEP_MAX) };
         match ppoll(polled, Some(TimeSpec::from_duration(sleep)), None) {
             Ok(0) | Err(Errno::EINTR) => return Ok(()),
             Ok(_) => {}
@@ -522,8 +627,13 @@ impl Hand {
         let (wake, sockets) = polled.split_last().expect("invariant: the wake-up is always polled");
         for (index, polled) in sockets.iter().enumerate() {
             let events = polled.revents().unwrap_or(PollFlags::POLLIN);
-            if events.contains(PollFlags::POLLERR) && post.sockets[index].drain_errors() {
-                self.refused(index);
+            let Some(socket) = post.opened.sockets.get(index) else {
+                // Behind the sockets stands the epoll of the connections.
+                self.stirred = !events.is_empty();
+                continue;
+            };
+            if events.contains(PollFlags::POLLERR) && socket.drain_errors() {
+                self.refused(socket_id(index, post.opened.first_socket));
             }
             if events.contains(PollFlags::POLLIN) {
                 self.ready.push(index);
@@ -581,6 +691,8 @@ impl SendOrder {
 fn end_second(post: &Post, course: &mut Course, worker: &mut Worker) -> Tally {
     let mut counts = worker.counts();
     counts.interval.generator.merge(&std::mem::take(&mut course.interval));
+    counts.interval.connections =
+        course.connections.as_mut().map(|connections| Box::new(std::mem::take(&mut connections.0)));
     let interval = Interval { second: course.second, tally: counts.interval, measured: worker.measured() };
     say(post, Report::Second(Box::new(interval)));
     course.second = course.second.saturating_add(1);
@@ -592,8 +704,9 @@ fn say(post: &Post, report: Report) {
     let _ = post.reports.send((post.index, report));
 }
 
-fn socket_id(index: usize) -> SocketId {
-    SocketId(u16::try_from(index).expect("invariant: a worker has at most 512 sockets"))
+fn socket_id(index: usize, first: u16) -> SocketId {
+    let index = u16::try_from(index).expect("invariant: a worker has at most 512 sockets of datagrams");
+    SocketId(index.saturating_add(first))
 }
 
 /// The CPU of a worker: round robin over the list.
@@ -624,7 +737,13 @@ mod tests {
         let add = |sends: &mut Vec<Send>, socket: u16, length: usize| {
             let to = "127.0.0.1:5060".parse().unwrap();
             let start = sends.last().map_or(0, |send: &Send| send.range.end);
-            sends.push(Send { socket: SocketId(socket), to, range: start..start + length, planned: None });
+            sends.push(Send {
+                socket: SocketId(socket),
+                connection: ConnectionId::NONE,
+                to,
+                range: start..start + length,
+                planned: None,
+            });
         };
         // A timeout: a BYE alone. Then two answers that bring ACK (40) and BYE (30) each, and one on another socket.
         add(&mut sends, 0, 30);

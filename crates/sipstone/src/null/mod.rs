@@ -1,7 +1,7 @@
 //! The null server: answers and does nothing else. It is what the generator measures itself against.
 //!
-//! A registrar that keeps the last contact of each user, and a stateless proxy (RFC 3261 §16.11) in front of them, on
-//! UDP. It looks only at the bytes that it needs, so that its cost is the floor of what any server costs:
+//! A registrar that keeps the last contact of each user, and a stateless proxy (RFC 3261 §16.11) in front of them, over
+//! one transport. It looks only at the bytes that it needs, so that its cost is the floor of what any server costs:
 //!
 //! | request | answer |
 //! |---|---|
@@ -15,12 +15,14 @@
 //! loose one. It is no example of a safe server: it believes whoever registers.
 
 pub mod serve;
+mod streams;
 
 mod scan;
 #[cfg(test)]
 mod tests;
 
-use crate::load::{Outbox, Send, SocketId};
+use crate::load::{ConnectionId, Outbox, Send, SocketId};
+use crate::spec::Transport;
 use scan::{Line, Message, Name, Rport, Start, Target, Via};
 use sip::Instant;
 use std::collections::HashMap;
@@ -192,6 +194,7 @@ pub struct NullServer {
     address: SocketAddr,
     /// The address as it stands in URIs and in our Via.
     host_port: Vec<u8>,
+    transport: Transport,
     behaviour: Behaviour,
     bucket: Bucket,
     bindings: HashMap<Box<[u8]>, Binding>,
@@ -271,6 +274,7 @@ impl NullServer {
         NullServer {
             address,
             host_port: address.to_string().into_bytes(),
+            transport: Transport::Udp,
             bucket: Bucket::new(behaviour.cap),
             behaviour,
             bindings: HashMap::new(),
@@ -279,6 +283,13 @@ impl NullServer {
             lines: Vec::with_capacity(scan::HEADERS_MAX),
             contacts: Vec::new(),
         }
+    }
+
+    /// The same over another transport. Over WebSocket a contact is where its REGISTER came from, for its host leads
+    /// nowhere (RFC 7118 §5).
+    #[must_use]
+    pub fn over(self, transport: Transport) -> NullServer {
+        NullServer { transport, ..self }
     }
 
     /// What it did so far.
@@ -497,7 +508,9 @@ impl NullServer {
     }
 
     fn push_via(&self, request: &Request<'_>, bytes: &mut Vec<u8>) {
-        bytes.extend_from_slice(b"Via: SIP/2.0/UDP ");
+        bytes.extend_from_slice(b"Via: SIP/2.0/");
+        bytes.extend_from_slice(self.transport.via().as_bytes());
+        bytes.push(b' ');
         bytes.extend_from_slice(&self.host_port);
         bytes.extend_from_slice(b";branch=");
         bytes.extend_from_slice(BRANCH);
@@ -530,9 +543,12 @@ impl NullServer {
         else {
             return Some(self.refuse(request, b"400 No User In To", out));
         };
-        let Some(change) = self.read_contacts(message) else {
+        let Some(mut change) = self.read_contacts(message) else {
             return Some(self.refuse(request, b"400 Contact Not Understood", out));
         };
+        if let (Change::Keep(binding), true) = (&mut change, self.transport.is_websocket()) {
+            binding.address = Some(request.from);
+        }
         if !self.apply(user, change) {
             return Some(self.refuse(request, b"503 Registrar Full", out));
         }
@@ -674,7 +690,8 @@ fn write_answer(request: &Request<'_>, status: &[u8], fields: &[u8], out: &mut O
 fn send(to: SocketAddr, out: &mut Outbox, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.bytes.len();
     write(&mut out.bytes);
-    out.sends.push(Send { socket: SocketId(0), to, range: start..out.bytes.len(), planned: None });
+    let (socket, connection) = (SocketId(0), ConnectionId::NONE);
+    out.sends.push(Send { socket, connection, to, range: start..out.bytes.len(), planned: None });
 }
 
 /// What the topmost Via lacks about the source, and the place for it (RFC 3261 §18.2.1; RFC 3581 §4).

@@ -3,10 +3,13 @@
 //! One thread reads datagrams in batches, gives each to the pure [`NullServer`], and sends what it wants sent in batches, by
 //! the same means as the generator's threads: what it costs is what the generator is measured against.
 
+use super::streams::StreamServer;
 use super::{Behaviour, Counters, NullServer};
 use crate::load::Outbox;
 use crate::net::cpus;
 use crate::net::socket::{NetError, Receiver, Sender, Socket};
+use crate::net::stream::listen;
+use crate::spec::{Tls, Transport};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io;
@@ -20,10 +23,10 @@ use std::thread::JoinHandle;
 const BATCHES_MAX: usize = 4;
 
 /// How long the thread sleeps at most, milliseconds, before it looks whether it is to stop. Stopping takes no longer than twice this.
-const WAKE_EVERY_MS: u8 = 40;
+pub(super) const WAKE_EVERY_MS: u8 = 40;
 
 /// How often the counters are made visible while datagrams come without a pause.
-const PUBLISH_EVERY_US: u64 = 50_000;
+pub(super) const PUBLISH_EVERY_US: u64 = 50_000;
 
 /// A null server that runs until it is dropped.
 #[derive(Debug)]
@@ -33,14 +36,15 @@ pub struct Serving {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
+/// What the thread shares with its owner.
 #[derive(Debug, Default)]
-struct Shared {
-    stop: Arc<AtomicBool>,
+pub(super) struct Shared {
+    pub(super) stop: Arc<AtomicBool>,
     counters: Mutex<Counters>,
 }
 
 impl Shared {
-    fn counters(&self) -> MutexGuard<'_, Counters> {
+    pub(super) fn counters(&self) -> MutexGuard<'_, Counters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -106,21 +110,56 @@ impl Drop for Serving {
 /// # Errors
 /// The address cannot be bound, the thread cannot be started, or it cannot be pinned to that CPU.
 pub fn start(address: SocketAddr, behaviour: Behaviour, cpu: Option<u16>) -> io::Result<Serving> {
-    let socket = Socket::bind(address).map_err(|error| match error {
-        NetError::Open { error, .. } => error,
-        other => io::Error::other(other.to_string()),
-    })?;
+    let socket = Socket::bind(address).map_err(plain)?;
     let address = socket.local();
+    let server = NullServer::new(address, behaviour);
+    spawn(address, cpu, move |shared| Server::new(socket, server, shared).run())
+}
+
+/// Starts one thread that serves `address` over any transport; `tls` says which certificate it shows, and which handshakes
+/// it makes.
+///
+/// # Errors
+/// As [`start`]; or TLS cannot be set up.
+pub fn start_over(
+    transport: Transport,
+    tls: &Tls,
+    address: SocketAddr,
+    behaviour: Behaviour,
+    cpu: Option<u16>,
+) -> io::Result<Serving> {
+    if !transport.is_stream() {
+        return start(address, behaviour, cpu);
+    }
+    let listener = listen(address).map_err(plain)?;
+    let address = listener.local_addr()?;
+    let server = NullServer::new(address, behaviour).over(transport);
+    let server = StreamServer::new(transport, tls, listener, server)?;
+    spawn(address, cpu, move |shared| server.run(&shared))
+}
+
+fn plain(error: NetError) -> io::Error {
+    match error {
+        NetError::Open { error, .. } | NetError::Listen { error, .. } => error,
+        other => io::Error::other(other.to_string()),
+    }
+}
+
+/// Runs a server on a thread of its own.
+fn spawn(
+    address: SocketAddr,
+    cpu: Option<u16>,
+    run: impl FnOnce(Arc<Shared>) -> io::Result<()> + Send + 'static,
+) -> io::Result<Serving> {
     let shared = Arc::new(Shared::default());
     let (tell, told) = mpsc::sync_channel(1);
-    let server = NullServer::new(address, behaviour);
     let of_thread = Arc::clone(&shared);
     let thread = std::thread::Builder::new().name("null-server".into()).spawn(move || {
         let pinned = pin(cpu);
         let ready = pinned.is_ok();
         // The other side waits for this message.
         let _ = tell.send(pinned);
-        if ready { Server::new(socket, server, of_thread).run() } else { Ok(()) }
+        if ready { run(of_thread) } else { Ok(()) }
     })?;
     told.recv().map_err(|_| io::Error::other("the null server's thread ended at once"))??;
     Ok(Serving { address, shared, thread: Some(thread) })
@@ -220,7 +259,7 @@ impl Server {
     }
 }
 
-fn micros(clock: &std::time::Instant) -> u64 {
+pub(super) fn micros(clock: &std::time::Instant) -> u64 {
     u64::try_from(clock.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 

@@ -4,13 +4,14 @@
 //! CPU time are differences over the measured window, never averages over the server's life.
 
 use super::model::{
-    ClassFacts, ClassReport, GeneratorReport, LatencyReport, Second, ServerSecond, TrialReport,
+    ClassFacts, ClassReport, ConnectionReport, GeneratorReport, HandshakeReport, LatencyReport, Second,
+    ServerSecond, TrialReport,
 };
 use crate::scenario::Facts;
 use crate::spec::{Proxy, Shape, Workload};
 use crate::stats::wilson;
 use crate::sut::Sample;
-use crate::tally::{ClassTally, Example, GeneratorTally, Tally, Times};
+use crate::tally::{ClassTally, ConnectionTally, Example, GeneratorTally, Handshakes, Tally, Times};
 
 /// Points of a distribution at most.
 pub const CDF_POINTS_MAX: usize = 400;
@@ -72,6 +73,7 @@ pub fn trial(raw: &RawTrial) -> TrialReport {
             .collect(),
         cdf: distribution(&sum.latencies.from_planned, sum.offered, CDF_POINTS_MAX),
         examples: raw.examples.clone(),
+        connections: raw.measured.connections.as_deref().map(connection_report),
         invalid: Vec::new(),
         all,
         classes,
@@ -268,7 +270,7 @@ fn milliseconds(us: u64) -> f64 {
 }
 
 /// Quantiles of times and of `lost` attempts that never ended.
-fn latency(times: &Times, lost: u64) -> LatencyReport {
+pub(crate) fn latency(times: &Times, lost: u64) -> LatencyReport {
     let quantile = |quantile| times.quantile_with_lost_us(quantile, lost).map(milliseconds);
     LatencyReport {
         count: times.count(),
@@ -341,6 +343,28 @@ fn generator_tally(raw: &RawTrial, window: &Window) -> GeneratorTally {
         sum.callee_turnaround = measured.callee_turnaround.clone();
     }
     sum
+}
+
+fn connection_report(tally: &ConnectionTally) -> ConnectionReport {
+    let handshakes = |handshakes: &Handshakes| HandshakeReport {
+        full: handshakes.full,
+        resumed: handshakes.resumed,
+        time: latency(&handshakes.time, 0),
+    };
+    ConnectionReport {
+        opened: tally.opened,
+        accepted: tally.accepted,
+        closed: tally.closed,
+        closed_by_server: tally.closed_by_server,
+        connect: latency(&tally.connect_time, 0),
+        tls_client: handshakes(&tally.client),
+        tls_server: handshakes(&tally.server),
+        suites: tally.suites.clone(),
+        failures: tally.failures.clone(),
+        ports_exhausted: tally.ports_exhausted,
+        files_exhausted: tally.files_exhausted,
+        undeliverable: tally.undeliverable,
+    }
 }
 
 fn generator_report(tally: &GeneratorTally) -> GeneratorReport {

@@ -3,7 +3,7 @@
 //! The same numbers as in JSON, digit by digit. What is not known is an empty cell; so is a quantile that falls among
 //! the failed attempts, whose time is infinite.
 
-use super::model::{ClassReport, LatencyReport, Report, Subject, TrialReport};
+use super::model::{ClassReport, ConnectionReport, LatencyReport, Report, Subject, TrialReport};
 use super::redact;
 use std::io::{self, Write};
 
@@ -32,7 +32,7 @@ fn of(latency: Option<&LatencyReport>, pick: fn(&LatencyReport) -> Option<f64>) 
 }
 
 /// Every column, in order. Trial figures (server, generator) stand only in rows of the class `all`.
-const COLUMNS: [Column; 57] = [
+const COLUMNS: [Column; 65] = [
     ("label", "the user's label", |row| some(&row.report.label)),
     ("started_at", "RFC 3339, UTC", |row| some(&row.report.started_at)),
     ("target", "where the load went", |row| some(&row.report.target)),
@@ -114,11 +114,36 @@ const COLUMNS: [Column; 57] = [
         row.trial_only(|trial| some(trial.generator.socket_drops))
     }),
     ("strays", "datagrams of no operation", |row| row.trial_only(|trial| some(trial.generator.strays))),
+    ("caller_transport", "what the callers' messages travelled in", |row| {
+        opt(row.subject.links.as_ref().map(|links| links.caller.transport))
+    }),
+    ("callee_transport", "what the callees' messages travelled in", |row| {
+        opt(row.subject.links.as_ref().map(|links| links.callee.transport))
+    }),
+    ("connections_opened", "to the server, in the window", |row| row.connections(|all| all.opened)),
+    ("connections_accepted", "from the server, in the window", |row| row.connections(|all| all.accepted)),
+    ("callers_handshakes_full", "with the server, in the window", |row| {
+        row.connections(|all| all.tls_client.full)
+    }),
+    ("callers_handshakes_resumed", "of an earlier session", |row| {
+        row.connections(|all| all.tls_client.resumed)
+    }),
+    ("callees_handshakes_full", "by the server, in the window", |row| {
+        row.connections(|all| all.tls_server.full)
+    }),
+    ("callees_handshakes_resumed", "of an earlier session", |row| {
+        row.connections(|all| all.tls_server.resumed)
+    }),
 ];
 
 impl Row<'_> {
     fn trial_only(&self, value: fn(&TrialReport) -> Option<String>) -> Option<String> {
         if std::ptr::eq(self.class, &raw const self.trial.all) { value(self.trial) } else { None }
+    }
+
+    fn connections(&self, count: fn(&ConnectionReport) -> u64) -> Option<String> {
+        let all = std::ptr::eq(self.class, &raw const self.trial.all);
+        opt(self.trial.connections.as_ref().filter(|_| all).map(count))
     }
 }
 
@@ -218,7 +243,9 @@ mod tests {
                     format!("/classes/{}", next_class - 1)
                 };
                 for (column, cell) in &row {
-                    if computed.contains(&column.as_str()) || words.contains(&column.as_str()) {
+                    let connected =
+                        ["transport", "connections_", "handshakes_"].iter().any(|part| column.contains(part));
+                    if connected || computed.contains(&column.as_str()) || words.contains(&column.as_str()) {
                         continue;
                     }
                     let value = trial.pointer(&path_in_json(column, &class)).unwrap_or(&Value::Null);
@@ -250,6 +277,26 @@ mod tests {
             .map(|row| row["class"].clone())
             .collect();
         assert_eq!(names, ["all", "answered", "abandoned"]);
+    }
+
+    #[test]
+    fn connections_stand_in_the_row_of_all() {
+        let mut report = sample::suite();
+        let tls_client = super::super::model::HandshakeReport { full: 2, resumed: 7, ..Default::default() };
+        for trial in report.subjects.iter_mut().flat_map(|subject| &mut subject.trials) {
+            trial.connections =
+                Some(ConnectionReport { opened: 9, tls_client, ..ConnectionReport::default() });
+        }
+        for row in rows(&report) {
+            let expected = if row["class"] == "all" { ["9", "0", "2", "7"] } else { ["", "", "", ""] };
+            let columns = [
+                "connections_opened",
+                "connections_accepted",
+                "callers_handshakes_full",
+                "callers_handshakes_resumed",
+            ];
+            assert_eq!(columns.map(|column| row[column].as_str()), expected);
+        }
     }
 
     #[test]

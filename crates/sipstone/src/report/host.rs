@@ -40,7 +40,7 @@ pub fn rfc3339(time: SystemTime) -> String {
 /// Year, month and day of the Gregorian calendar from the days since 1970-01-01 (H. Hinnant, "chrono-Compatible
 /// Low-Level Date Algorithms", `civil_from_days`). Years are counted from March within 400-year eras, so that the leap
 /// day is the last of its year.
-fn civil(days: i64) -> (i64, i64, i64) {
+pub(crate) fn civil(days: i64) -> (i64, i64, i64) {
     const ERA_DAYS: i64 = 146_097;
     let from_march_0000 = days + 719_468;
     let era = from_march_0000.div_euclid(ERA_DAYS);

@@ -5,8 +5,10 @@
 
 use super::history::{self, Figure};
 use super::model::{ClassFacts, ClassReport, LatencyReport, Report, Subject, TrialReport};
+use super::tables::{self, Section};
 use super::words::{
-    self, NOTHING, bytes, estimate, milliseconds, number, or_dash, percent, sentence, subject_title, whole,
+    self, NOTHING, bytes, estimate, milliseconds, number, or_dash, percent, sentence, subject_title,
+    upper_bound, whole,
 };
 use super::{csv, ladders, redact};
 use base64::Engine as _;
@@ -65,6 +67,8 @@ struct Page {
     remarks: Vec<String>,
     /// Term, value, whether it is code.
     facts: Vec<(&'static str, String, bool)>,
+    /// The grid and kept connections.
+    sections: Vec<Section>,
     subjects: Vec<SubjectView>,
     data: String,
     history: String,
@@ -102,6 +106,8 @@ struct SubjectView {
     causes: Vec<String>,
     failures: Vec<FailureRow>,
     examples: Vec<ladders::Ladder>,
+    /// Of each trial over connections: number, phase, and what became of them.
+    connections: Vec<[String; 11]>,
 }
 
 #[derive(Serialize)]
@@ -187,6 +193,7 @@ impl Page {
             invalid: words::invalid(report),
             remarks: report.remarks.clone(),
             facts: facts(report),
+            sections: tables::of(report),
             subjects: report
                 .subjects
                 .iter()
@@ -217,6 +224,12 @@ fn data(value: &impl Serialize) -> String {
 
 fn title(report: &Report) -> String {
     let label = if report.label.is_empty() { &report.target } else { &report.label };
+    if report.grid.is_some() {
+        return format!("the TLS grid: {label}");
+    }
+    if report.connect.is_some() {
+        return format!("kept connections: {label}");
+    }
     match report.subjects.as_slice() {
         [subject] => format!("{}: {label}", subject_title(subject)),
         subjects => format!("{label}: {} measurements", subjects.len()),
@@ -372,6 +385,7 @@ fn subject_view(report: &Report, at: usize, subject: &Subject) -> SubjectView {
         failures: failure_rows(subject, &causes),
         causes,
         examples: ladders::of(subject),
+        connections: connection_rows(subject),
     }
 }
 
@@ -470,7 +484,7 @@ fn trial_view(subject: &Subject, trial: &TrialReport) -> TrialView {
         carried: number(trial.throughput),
         success: percent(trial.all.success),
         success_low: percent(trial.all.success_low),
-        success_high: percent(trial.all.success_high),
+        success_high: upper_bound(trial.all.success_high),
         p50,
         p90,
         p99,
@@ -510,7 +524,7 @@ fn class_view(facts: Option<&ClassFacts>, class: &ClassReport) -> ClassView {
         succeeded: whole(class.succeeded),
         success: percent(class.success),
         success_low: percent(class.success_low),
-        success_high: percent(class.success_high),
+        success_high: upper_bound(class.success_high),
         planned: planned(class),
         messages_in: number(class.messages_in),
         messages_out: number(class.messages_out),
@@ -555,6 +569,32 @@ fn generator_cells(trial: &TrialReport) -> [String; 10] {
         whole(generator.socket_drops),
         whole(generator.strays),
     ]
+}
+
+/// Connections and handshakes of each trial that had any.
+fn connection_rows(subject: &Subject) -> Vec<[String; 11]> {
+    let numbered = subject.trials.iter().enumerate();
+    let row = |(number, trial): (usize, &TrialReport)| {
+        let connections = trial.connections.as_ref()?;
+        let (callers, callees) = (&connections.tls_client, &connections.tls_server);
+        let failures: Vec<String> =
+            connections.failures.iter().map(|(cause, count)| format!("{cause} {}", whole(*count))).collect();
+        let time = if callers.time.count > 0 { &callers.time } else { &callees.time };
+        Some([
+            number.to_string(),
+            trial.phase.clone(),
+            whole(connections.opened),
+            whole(connections.accepted),
+            whole(connections.closed_by_server),
+            or_dash(connections.connect.p50_ms),
+            format!("{} + {}", whole(callers.full), whole(callers.resumed)),
+            format!("{} + {}", whole(callees.full), whole(callees.resumed)),
+            or_dash(time.p50_ms),
+            or_dash(time.p99_ms),
+            if failures.is_empty() { NOTHING.into() } else { failures.join(", ") },
+        ])
+    };
+    numbered.filter_map(row).collect()
 }
 
 /// The causes of a subject's failures, the most frequent first; what is beyond [`CAUSES_MAX`] is added up as `others`.
@@ -613,6 +653,7 @@ mod tests {
             ("peak", sample::peak()),
             ("run", sample::run()),
             ("suite", sample::suite()),
+            ("grid", super::super::tables::tests::report()),
             ("invalid", invalid),
         ] {
             let page = page(&report);
@@ -638,6 +679,26 @@ mod tests {
                     || name == "suite"
             );
         }
+    }
+
+    #[test]
+    fn connections_have_a_table_where_there_were_any() {
+        let mut report = sample::run();
+        assert!(!page(&report).contains("<caption>Connections</caption>"));
+        let tls_client = super::super::model::HandshakeReport { full: 3, resumed: 4, ..Default::default() };
+        report.subjects[0].trials[0].connections =
+            Some(super::super::model::ConnectionReport { opened: 7, tls_client, ..Default::default() });
+        let page = page(&report);
+        assert!(page.contains("<caption>Connections</caption>") && page.contains("3 + 4"));
+    }
+
+    #[test]
+    fn grid_and_kept_connections_have_their_tables() {
+        let page = page(&super::super::tables::tests::report());
+        assert!(page.contains("the TLS grid: "));
+        assert!(page.contains("<caption>What a call is made of</caption>"));
+        assert!(page.contains("<caption>Second by second</caption>") || page.contains("Second by second"));
+        assert_eq!(embedded(&page).unwrap()["grid"]["rows"].as_array().unwrap().len(), 20);
     }
 
     #[test]

@@ -13,5 +13,6 @@ pub mod model;
 pub mod redact;
 #[cfg(test)]
 pub(crate) mod sample;
+mod tables;
 pub mod text;
 mod words;

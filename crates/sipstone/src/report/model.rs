@@ -3,7 +3,8 @@
 //! Its JSON form is published as a schema (`docs/sipstone-report.schema.json`, generated from here). Fields are only ever
 //! added; a change of meaning changes [`FORMAT`].
 
-use crate::spec::{Auth, Proxy, Scenario};
+use crate::certs::KeyKind;
+use crate::spec::{Auth, Close, Link, Links, Proxy, Scenario, TlsMode, TlsVersion, Transport};
 use crate::tally::Example;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ pub struct Report {
     pub format: u32,
     /// Version of sipstone.
     pub version: String,
-    /// `run`, `peak` or `suite`.
+    /// `run`, `peak`, `suite` or `grid`.
     pub command: String,
     /// The command line, as it was given, without passwords.
     pub command_line: Vec<String>,
@@ -39,6 +40,12 @@ pub struct Report {
     pub calibration: BTreeMap<String, f64>,
     /// One per scenario or mix that was measured, in order.
     pub subjects: Vec<Subject>,
+    /// The TLS grid, if that was measured; its configurations are subjects, too.
+    #[serde(default)]
+    pub grid: Option<crate::grid::report::Grid>,
+    /// Kept connections, if they were measured.
+    #[serde(default)]
+    pub connect: Option<crate::connect::report::ConnectReport>,
     /// Everything that makes the measurement invalid; empty: valid. Exit code 3 when not.
     pub invalid: Vec<String>,
     /// What the reader should know: same host, quick, generator-bound, …
@@ -99,6 +106,9 @@ pub struct Subject {
     pub auth: Auth,
     /// What the user said of the proxy.
     pub proxy: Proxy,
+    /// How the load reached the server; absent in reports of before there was anything but UDP.
+    #[serde(default)]
+    pub links: Option<LinkFacts>,
     /// Name of the criterion: `ibm2007`, …
     pub criterion: String,
     /// The share of successes that the criterion asks for, 0 to 1; for the line in the plot.
@@ -218,6 +228,9 @@ pub struct TrialReport {
     pub cpu_cores: Option<f64>,
     /// The generator's own.
     pub generator: GeneratorReport,
+    /// Connections and TLS handshakes of the measured window; absent over UDP.
+    #[serde(default)]
+    pub connections: Option<ConnectionReport>,
     /// Second by second, from the start of the warm-up to the end of the drain.
     pub series: Vec<Second>,
     /// The empirical distribution of setup times from the planned start, for the plot: microseconds and the share of
@@ -310,6 +323,107 @@ pub struct GeneratorReport {
     pub datagrams_received: u64,
     /// Datagrams that belonged to nothing.
     pub strays: u64,
+}
+
+/// Connections in one trial's window.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConnectionReport {
+    /// Opened by sipstone.
+    pub opened: u64,
+    /// Opened by the server, to callees.
+    pub accepted: u64,
+    /// Closed by sipstone.
+    pub closed: u64,
+    /// Closed by the server.
+    pub closed_by_server: u64,
+    /// From the beginning of the connect until the connection stood.
+    pub connect: LatencyReport,
+    /// TLS handshakes with sipstone as the client.
+    pub tls_client: HandshakeReport,
+    /// And as the server.
+    pub tls_server: HandshakeReport,
+    /// Handshakes by what was agreed on: version and cipher suite.
+    pub suites: BTreeMap<String, u64>,
+    /// Connections that could not be made, or broke, by cause.
+    pub failures: BTreeMap<String, u64>,
+    /// Not opened because no source port was free.
+    pub ports_exhausted: u64,
+    /// Not opened or accepted because of the limit of open files.
+    pub files_exhausted: u64,
+    /// Messages for connections that the server had closed before.
+    pub undeliverable: u64,
+}
+
+/// TLS handshakes of one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct HandshakeReport {
+    /// With certificates and key exchange.
+    pub full: u64,
+    /// Of a session that there was.
+    pub resumed: u64,
+    /// From the connection to the end of the handshake.
+    pub time: LatencyReport,
+}
+
+/// How a side reached the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SideFacts {
+    /// What its messages travelled in.
+    pub transport: Transport,
+    /// `single`, `pool:N`, `per-call`, `per-transaction`; absent over UDP.
+    pub connections: Option<String>,
+}
+
+/// How the load reached the server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkFacts {
+    /// The callers' side.
+    pub caller: SideFacts,
+    /// The callees'.
+    pub callee: SideFacts,
+    /// Who closed connections that did not stay.
+    pub close: Close,
+    /// Which TLS handshakes were asked for, where a side had TLS.
+    pub tls: Option<TlsFacts>,
+}
+
+/// What was asked of TLS.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TlsFacts {
+    /// Which handshakes.
+    pub mode: TlsMode,
+    /// The only version, if one was asked for.
+    pub version: Option<TlsVersion>,
+    /// The only cipher suite, if one was asked for.
+    pub cipher: Option<String>,
+    /// The kind of key of sipstone's certificates.
+    pub key: KeyKind,
+    /// Whether the server's certificate was verified.
+    pub verified: bool,
+}
+
+impl LinkFacts {
+    /// Of a workload's links.
+    #[must_use]
+    pub fn of(links: &Links) -> LinkFacts {
+        let side = |link: Link| SideFacts {
+            transport: link.transport,
+            connections: link.transport.is_stream().then(|| link.connections.to_string()),
+        };
+        let tls = &links.tls;
+        LinkFacts {
+            caller: side(links.caller),
+            callee: side(links.callee),
+            close: links.close,
+            tls: links.any_tls().then(|| TlsFacts {
+                mode: tls.mode,
+                version: tls.version,
+                cipher: tls.cipher.clone(),
+                key: tls.key,
+                verified: tls.authorities.is_some(),
+            }),
+        }
+    }
 }
 
 /// One second.

@@ -4,7 +4,7 @@
 use super::assemble::{self, RawTrial};
 use super::model::{AgentFacts, Estimate, FORMAT, Host, Peak, Report, ServerFacts, Step, Subject};
 use crate::scenario;
-use crate::spec::{Auth, Choice, Class, Proxy, Scenario, Shape, Target, Users, Workload};
+use crate::spec::{Auth, Choice, Class, Links, Proxy, Scenario, Shape, Target, Users, Workload};
 use crate::sut::Sample;
 use crate::tally::{ClassTally, Direction, Example, Failure, Side, Tally, TracedMessage};
 use rand::{Rng, SeedableRng, rngs::StdRng};
@@ -26,6 +26,7 @@ const REGISTER: Model = Model { capacity: 21_000.0, cpu_us: 44.0, base_us: 110.0
 pub(crate) fn workload(classes: Vec<Class>, rate: f64, auth: Auth) -> Workload {
     Workload {
         target: Target { address: "127.0.0.1:5060".parse().unwrap(), domain: "127.0.0.1".into() },
+        links: Links::default(),
         classes,
         rate,
         shape: Shape::Poisson,
@@ -298,6 +299,8 @@ fn searched(model: Model, classes: &[Class], auth: Auth, steps: &[(&str, f64)]) 
 
 fn report(command: &str, subjects: Vec<Subject>) -> Report {
     Report {
+        grid: None,
+        connect: None,
         format: FORMAT,
         version: "0.1.0".into(),
         command: command.into(),

@@ -1,6 +1,7 @@
 //! The summary that a terminal shows at the end: everything that one needs, aligned, without colour.
 
 use super::model::{ClassReport, LatencyReport, Report, Subject, TrialReport};
+use super::tables::{self, Section, Table};
 use super::words::{
     self, NOTHING, bytes, estimate, failures, milliseconds, number, or_dash, percent, subject_title, whole,
 };
@@ -20,9 +21,15 @@ pub fn summary(report: &Report) -> String {
     let mut out = String::new();
     let quick = if report.quick { ", quick (times divided by ten)" } else { "" };
     line(&mut out, &format!("{} of {}, {}{quick}", report.command, report.target, report.started_at));
-    for subject in &report.subjects {
+    // The configurations of a grid stand in its tables; each alone is in the page.
+    let subjects = if report.grid.is_some() { &[] } else { report.subjects.as_slice() };
+    for subject in subjects {
         out.push('\n');
         subject_summary(&mut out, &report, subject);
+    }
+    for section in tables::of(&report) {
+        out.push('\n');
+        section_summary(&mut out, &section);
     }
     let invalid = words::invalid(&report);
     out.push('\n');
@@ -36,6 +43,44 @@ pub fn summary(report: &Report) -> String {
         line(&mut out, &format!("INVALID    {reason}"));
     }
     printable(&out)
+}
+
+/// A heading, what it came to, and its tables.
+fn section_summary(out: &mut String, section: &Section) {
+    line(out, &section.title);
+    line(out, &section.lead);
+    for table in &section.tables {
+        out.push('\n');
+        table_summary(out, table);
+    }
+}
+
+/// A table with its columns aligned: words on the left, figures on the right.
+fn table_summary(out: &mut String, table: &Table) {
+    line(out, &table.caption);
+    let heads: Vec<String> = table
+        .columns
+        .iter()
+        .map(|column| match column.unit {
+            "" => column.name.to_owned(),
+            unit => format!("{} ({unit})", column.name),
+        })
+        .collect();
+    let width = |at: usize| {
+        let cells = table.rows.iter().filter_map(|row| row.get(at)).chain(heads.get(at));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..heads.len()).map(width).collect();
+    for row in std::iter::once(&heads).chain(&table.rows) {
+        let mut text = String::from(" ");
+        for ((cell, column), width) in row.iter().zip(&table.columns).zip(&widths) {
+            text += &if column.word { format!(" {cell:<width$} ") } else { format!(" {cell:>width$} ") };
+        }
+        line(out, &text);
+    }
+    for note in &table.notes {
+        line(out, &format!("  {note}"));
+    }
 }
 
 /// Adds a line without blanks at its end.
@@ -174,7 +219,7 @@ fn one_trial(out: &mut String, report: &Report, subject: &Subject, trial: &Trial
                 "success    {} % ({} to {} %, one-sided 95 % each): {} of {}{}",
                 percent(class.success),
                 percent(class.success_low),
-                percent(class.success_high),
+                words::upper_bound(class.success_high),
                 whole(class.succeeded),
                 whole(class.offered),
                 of_class(class)
@@ -185,6 +230,7 @@ fn one_trial(out: &mut String, report: &Report, subject: &Subject, trial: &Trial
         latencies(out, class);
     }
     messages(out, subject, trial);
+    connections(out, trial);
     server(out, trial);
     generator(out, report, trial);
     failed(out, subject, trial);
@@ -266,6 +312,41 @@ fn messages(out: &mut String, subject: &Subject, trial: &TrialReport) {
                 number(all.retransmissions_received)
             ),
         );
+    }
+}
+
+/// Connections and handshakes of the window.
+fn connections(out: &mut String, trial: &TrialReport) {
+    let Some(connections) = &trial.connections else { return };
+    let failures: Vec<String> =
+        connections.failures.iter().map(|(cause, count)| format!("{cause} {}", whole(*count))).collect();
+    let failed =
+        if failures.is_empty() { String::new() } else { format!("; failed: {}", failures.join(", ")) };
+    line(
+        out,
+        &format!(
+            "connections {} opened to the server, {} by it; {} closed by it{failed}",
+            whole(connections.opened),
+            whole(connections.accepted),
+            whole(connections.closed_by_server)
+        ),
+    );
+    for (who, handshakes) in [("callers", &connections.tls_client), ("callees", &connections.tls_server)] {
+        if handshakes.full + handshakes.resumed > 0 {
+            line(
+                out,
+                &format!(
+                    "handshakes {} full and {} resumed with {who}, p50 {} ms, p99 {} ms",
+                    whole(handshakes.full),
+                    whole(handshakes.resumed),
+                    or_dash(handshakes.time.p50_ms),
+                    or_dash(handshakes.time.p99_ms)
+                ),
+            );
+        }
+    }
+    for (suite, count) in &connections.suites {
+        line(out, &format!("           {suite}: {}", whole(*count)));
     }
 }
 
@@ -363,6 +444,32 @@ mod tests {
         }
         assert!(text.contains("valid      yes"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 130 && line.trim_end() == line), "{text}");
+    }
+
+    #[test]
+    fn tables_of_grid_and_connections_are_aligned() {
+        let text = summary(&super::super::tables::tests::report());
+        let rows: Vec<&str> =
+            text.lines().filter(|line| line.trim_start().starts_with("local-tls")).collect();
+        assert_eq!(rows.len(), 6, "three configurations and three predictions");
+        assert!(text.contains("Kept connections") && text.contains("memory per connection"), "{text}");
+        assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
+    }
+
+    #[test]
+    fn handshakes_of_a_trial_are_told() {
+        let mut report = sample::run();
+        let tls_client = super::super::model::HandshakeReport { full: 1, resumed: 999, ..Default::default() };
+        let suites = [("TLSv1_3 TLS_AES_256_GCM_SHA384".to_owned(), 1000)].into();
+        report.subjects[0].trials[0].connections = Some(super::super::model::ConnectionReport {
+            opened: 1000,
+            tls_client,
+            suites,
+            ..Default::default()
+        });
+        let text = summary(&report);
+        assert!(text.contains("handshakes 1 full and 999 resumed with callers"), "{text}");
+        assert!(text.contains("TLS_AES_256_GCM_SHA384: 1,000"), "{text}");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Numbers as people read them, and the sentences that text and page share.
 
-use super::model::{ClassReport, Estimate, Report, Subject, TrialReport};
+use super::model::{ClassReport, Estimate, Report, SideFacts, Subject, TrialReport};
+use crate::spec::{TlsMode, Transport};
 
 /// What stands for a number that there is none of.
 pub(super) const NOTHING: &str = "–";
@@ -58,6 +59,11 @@ pub(super) fn percent(share: f64) -> String {
     format!("{value:.*}", digits.clamp(1, 8))
 }
 
+/// An upper bound in percent. That of a trial in which all succeeded is so close to 100 that its digits say nothing.
+pub(super) fn upper_bound(share: f64) -> String {
+    if share > 1.0 - 1e-6 { "100".into() } else { percent(share) }
+}
+
 /// Milliseconds of a quantile, without the unit; infinite if it is none and something failed.
 pub(super) fn milliseconds(value: Option<f64>, recorded: u64, failed: bool) -> String {
     match value {
@@ -104,11 +110,32 @@ pub(super) fn estimate(estimate: &Estimate) -> String {
     format!("{} ({} to {})", number(estimate.value), number(estimate.low), number(estimate.high))
 }
 
-/// `invite with authentication (challenge)`.
+/// `invite, authentication challenge, over tls (full handshakes, per-call connections)`.
 pub(super) fn subject_title(subject: &Subject) -> String {
-    match subject.auth {
-        crate::spec::Auth::None => subject.name.clone(),
-        auth => format!("{}, authentication {}", subject.name, auth_word(auth)),
+    let authentication = match subject.auth {
+        crate::spec::Auth::None => String::new(),
+        auth => format!(", authentication {}", auth_word(auth)),
+    };
+    format!("{}{authentication}{}", subject.name, links(subject))
+}
+
+/// How the load reached the server, where that was not UDP alone.
+fn links(subject: &Subject) -> String {
+    let Some(links) = &subject.links else { return String::new() };
+    let side = |side: &SideFacts| match &side.connections {
+        Some(connections) => format!("{} ({connections})", side.transport),
+        None => side.transport.to_string(),
+    };
+    let (caller, callee) = (side(&links.caller), side(&links.callee));
+    let handshakes = match links.tls.as_ref().map(|tls| tls.mode) {
+        Some(TlsMode::Mutual) => ", mutual handshakes",
+        Some(TlsMode::Reuse) => ", sessions resumed",
+        Some(TlsMode::Full) | None => "",
+    };
+    match (caller == callee, links.caller.transport) {
+        (true, Transport::Udp) => String::new(),
+        (true, _) => format!(", over {caller}{handshakes}"),
+        (false, _) => format!(", callers over {caller}, callees over {callee}{handshakes}"),
     }
 }
 
@@ -134,6 +161,10 @@ pub(super) fn telling_trial(subject: &Subject) -> Option<(usize, &TrialReport)> 
 /// All reasons for which a report is invalid: its own and its trials', each once.
 pub(super) fn invalid(report: &Report) -> Vec<String> {
     let mut reasons = report.invalid.clone();
+    if report.grid.is_some() {
+        // Trials that a grid did not use spoil nothing: its rows say what does.
+        return reasons;
+    }
     for (subject, trial, number) in report.subjects.iter().flat_map(|subject| {
         subject.trials.iter().enumerate().map(move |(number, trial)| (subject, trial, number))
     }) {
@@ -263,6 +294,13 @@ mod tests {
     }
 
     #[test]
+    fn upper_bounds_have_no_row_of_noughts() {
+        assert_eq!(upper_bound(0.999_999_999_9), "100");
+        assert_eq!(upper_bound(1.0), "100");
+        assert_eq!(upper_bound(0.999_6), "99.960");
+    }
+
+    #[test]
     fn quantile_among_the_failed_is_infinite_and_no_attempt_is_a_dash() {
         assert_eq!(milliseconds(None, 10, true), "∞");
         assert_eq!(milliseconds(None, 0, true), "∞");
@@ -271,6 +309,29 @@ mod tests {
         assert_eq!(quantile(None), "∞ (among the failed)");
         assert_eq!(quantile(Some(0.25)), "250\u{a0}µs");
         assert_eq!(quantile(Some(1500.0)), "1.50\u{a0}s");
+    }
+
+    #[test]
+    fn titles_say_how_the_server_was_reached() {
+        use crate::report::model::{LinkFacts, TlsFacts};
+        let side = |transport, connections: Option<&str>| SideFacts {
+            transport,
+            connections: connections.map(str::to_owned),
+        };
+        let title = |caller: &SideFacts, callee: &SideFacts, mode: Option<TlsMode>| {
+            let tls = mode.map(|mode| TlsFacts { mode, ..TlsFacts::default() });
+            let links =
+                LinkFacts { caller: caller.clone(), callee: callee.clone(), tls, ..LinkFacts::default() };
+            subject_title(&Subject { name: "invite".into(), links: Some(links), ..Subject::default() })
+        };
+        let udp = side(Transport::Udp, None);
+        let tls = side(Transport::Tls, Some("per-call"));
+        assert_eq!(title(&udp, &udp, None), "invite");
+        assert_eq!(title(&tls, &tls, Some(TlsMode::Reuse)), "invite, over tls (per-call), sessions resumed");
+        assert_eq!(
+            title(&tls, &udp, Some(TlsMode::Full)),
+            "invite, callers over tls (per-call), callees over udp"
+        );
     }
 
     #[test]

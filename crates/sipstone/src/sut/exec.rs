@@ -158,14 +158,14 @@ impl Running {
             self.note_descendants();
             let listens = udp::is_listening(&self.proc, self.pid(), target);
             let background = "If it goes into the background, tell it to stay in the foreground";
-            let when = format!("before it was ready on UDP {target}. {background} (kamailio: -DD)");
+            let when = format!("before it was ready on {target}. {background} (kamailio: -DD)");
             self.check(&when, Duration::ZERO)?;
             if listens {
                 return Ok(());
             }
             if Instant::now() >= until {
                 return Err(self.told(&format!(
-                    "The server that sipstone started does not listen on UDP {target} after {within:?}, and was \
+                    "The server that sipstone started does not listen on {target} after {within:?}, and was \
                      ended. Let its configuration listen there, or give it more time."
                 )));
             }

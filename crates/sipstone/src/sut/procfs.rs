@@ -221,6 +221,12 @@ impl Proc {
         [net.join("udp"), net.join("udp6")]
     }
 
+    /// The same of TCP.
+    pub(super) fn tcp_tables(&self, pid: u32) -> [PathBuf; 2] {
+        let net = self.of(pid).join("net");
+        [net.join("tcp"), net.join("tcp6")]
+    }
+
     /// A file directly below the root: `self/mounts`, `self/cgroup`.
     ///
     /// # Errors

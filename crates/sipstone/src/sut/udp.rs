@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 
 /// More of one table than this is not read (about half a million sockets).
 const TABLE_BYTES_MAX: u64 = 64 << 20;
@@ -61,9 +62,26 @@ fn listening_at(proc: &Proc, target: SocketAddr) -> Option<Listener> {
     Some(Listener { address: row.local, pid, name: pid.and_then(|pid| proc.name(pid)) })
 }
 
-/// Whether something listens on `target` where the process `pid` lives.
+/// Whether something listens on `target`, to datagrams or connections, where the process `pid` lives.
 pub(super) fn is_listening(proc: &Proc, pid: u32, target: SocketAddr) -> bool {
-    sockets(proc, Some(pid), target).is_ok_and(|rows| rows.iter().any(|row| row.open))
+    let datagrams = sockets(proc, Some(pid), target).is_ok_and(|rows| rows.iter().any(|row| row.open));
+    datagrams || proc.tcp_tables(pid).iter().any(|table| accepts(table, target))
+}
+
+/// Whether a table of TCP sockets has one that waits for connections to `target`.
+fn accepts(table: &Path, target: SocketAddr) -> bool {
+    // There is none where that version of IP is switched off.
+    let Ok(file) = File::open(table) else { return false };
+    let lines = BufReader::with_capacity(64 << 10, file.take(TABLE_BYTES_MAX)).split(b'\n');
+    lines.map_while(Result::ok).filter_map(|line| listener(&line)).any(|local| takes(local, target))
+}
+
+/// The address of a row of a TCP table, if its socket waits for connections.
+fn listener(line: &[u8]) -> Option<SocketAddr> {
+    const LISTEN: &[u8] = b"0A";
+    let mut field = fields(line);
+    let local = parse_address(field.nth(1)?)?;
+    (field.nth(1)? == LISTEN).then_some(local)
 }
 
 /// Sums up what the sockets of one address lost, those that were closed since included.
@@ -259,6 +277,17 @@ mod tests {
         assert!(is_listening(&Proc::system(), std::process::id(), to));
         let somebody = Listener { address: to, pid: None, name: None };
         assert_eq!(somebody.to_string(), "another user's process");
+    }
+
+    #[test]
+    fn a_socket_that_waits_for_connections_listens() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = socket.local_addr().unwrap();
+        let (proc, pid) = (Proc::system(), std::process::id());
+        assert!(is_listening(&proc, pid, to));
+        let _connection = std::net::TcpStream::connect(to).unwrap();
+        drop(socket);
+        assert!(!is_listening(&proc, pid, to), "a connection on the port does not");
     }
 
     #[test]

@@ -22,18 +22,19 @@ pub(super) fn method(scenario: Scenario) -> &'static str {
 /// Nothing came back.
 pub(super) fn no_answer(workload: &Workload, method: &str, within: Duration) -> String {
     format!(
-        "no answer from {} to {method} within {} s: check that the server runs, that this is its UDP port, and that no \
+        "no answer from {} to {method} within {} s: check that the server runs, that this is its {} port, and that no \
          packet filter lies between",
         workload.target.address,
-        within.as_secs()
+        within.as_secs(),
+        workload.links.caller.transport.via(),
     )
 }
 
 /// ICMP port unreachable came back.
 pub(super) fn nothing_listens(workload: &Workload) -> String {
     format!(
-        "nothing listens on udp:{}: start the server there, or name another --target",
-        workload.target.address
+        "nothing listens on {}:{}: start the server there, or name another --target",
+        workload.links.caller.transport, workload.target.address
     )
 }
 
@@ -48,6 +49,21 @@ pub(super) fn refused(
     let word = example.and_then(|example| example.failure.as_deref());
     let reason = match word.and_then(Failure::of_word) {
         Some(Failure::Unreachable) => return nothing_listens(workload),
+        Some(Failure::ConnectRefused) => {
+            let link = workload.links.callee;
+            let address = link.address.unwrap_or(workload.target.address);
+            format!(
+                "{address} does not take {} connections: start the server there, or name another --target or \
+                 --callee-target",
+                link.transport.via()
+            )
+        }
+        Some(Failure::Handshake) => {
+            "TLS or WebSocket could not be agreed on: look at the server's log, at --tls-version, --tls-cipher and --tls-ca, \
+             and whether the server wants certificates (--tls mutual)"
+                .into()
+        }
+        Some(Failure::Connection) => "the server closed the connection before it answered".into(),
         Some(Failure::Timeout) if registered == 0 => {
             return no_answer(workload, "REGISTER", 64 * workload.t1);
         }

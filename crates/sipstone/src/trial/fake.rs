@@ -2,7 +2,9 @@
 
 use crate::group::{Command, Event, Finished, Gone, Group, Interval};
 use crate::report::model::{Second, TrialReport};
-use crate::spec::{Auth, Choice, Class, ContactRange, Proxy, Scenario, Shape, Target, Users, Workload};
+use crate::spec::{
+    Auth, Choice, Class, ContactRange, Links, Proxy, Scenario, Shape, Target, Users, Workload,
+};
 use crate::tally::{Example, Failure, Tally};
 use crate::view::View;
 use std::collections::VecDeque;
@@ -14,6 +16,7 @@ use std::time::Duration;
 pub(crate) fn workload() -> Workload {
     Workload {
         target: Target { address: "127.0.0.1:5060".parse().unwrap(), domain: "127.0.0.1:5060".into() },
+        links: Links::default(),
         classes: vec![Class::plain(Scenario::Invite)],
         rate: 100.0,
         shape: Shape::Poisson,

@@ -3,12 +3,13 @@
 use super::*;
 use crate::report::model::LatencyReport;
 use crate::scenario::sipstone_mix;
-use crate::spec::{Choice, Scenario, Target, Users};
+use crate::spec::{Choice, Links, Scenario, Target, Users};
 use std::time::Duration;
 
 fn workload(scenario: Scenario) -> Workload {
     Workload {
         target: Target { address: ([127, 0, 0, 1], 5060).into(), domain: "127.0.0.1".into() },
+        links: Links::default(),
         classes: vec![Class::plain(scenario)],
         rate: 1000.0,
         shape: Shape::Poisson,
@@ -230,4 +231,37 @@ fn an_empty_trial_has_nothing_to_complain_about_but_its_rate() {
     assert_eq!(check(&TrialReport::default(), &workload), Vec::<String>::new());
     let silent = TrialReport { rate: 1000.0, measure_s: 120.0, ..TrialReport::default() };
     only(&silent, &workload, &["0.0/s instead of 1000.0/s"]);
+}
+
+fn with_handshakes(mode: TlsMode, client: (u64, u64), server: (u64, u64)) -> Vec<String> {
+    let side = |(full, resumed)| HandshakeReport { full, resumed, ..HandshakeReport::default() };
+    let connections =
+        ConnectionReport { tls_client: side(client), tls_server: side(server), ..Default::default() };
+    let mut workload = workload(Scenario::Invite);
+    workload.links.tls.mode = mode;
+    handshakes(&connections, &workload)
+}
+
+#[test]
+fn handshakes_of_the_wrong_kind_make_a_trial_invalid() {
+    for mode in [TlsMode::Full, TlsMode::Mutual] {
+        assert!(with_handshakes(mode, (1000, 0), (1000, 0)).is_empty());
+        let problems = with_handshakes(mode, (1000, 1), (0, 0));
+        assert!(problems.len() == 1 && problems[0].contains("as the client"), "{problems:?}");
+    }
+    assert!(
+        with_handshakes(TlsMode::Reuse, (16, 0), (10, 990)).is_empty(),
+        "somebody must make the sessions"
+    );
+    let problems = with_handshakes(TlsMode::Reuse, (20, 980), (500, 500));
+    assert_eq!(problems.len(), 2);
+    assert!(problems[0].contains("98.0 %") && problems[1].contains("as the server"), "{problems:?}");
+}
+
+#[test]
+fn connections_that_could_not_be_opened_make_a_trial_invalid() {
+    let connections = ConnectionReport { ports_exhausted: 3, files_exhausted: 2, ..Default::default() };
+    let problems = exhausted(&connections);
+    assert!(problems[0].contains("TIME_WAIT") && problems[0].contains("--source"), "{problems:?}");
+    assert!(problems[1].contains("ulimit -n"), "{problems:?}");
 }

@@ -458,6 +458,7 @@ fn share_of(seed: u64, bytes: &[u8]) -> f64 {
 pub(crate) fn workload(scenario: Scenario, rate: f64, measure: Duration) -> Workload {
     Workload {
         target: Target { address: SERVER, domain: SERVER.to_string() },
+        links: sipstone::spec::Links::default(),
         classes: vec![Class::plain(scenario)],
         rate,
         shape: Shape::Poisson,

@@ -106,6 +106,7 @@ impl Server {
             let start = out.bytes.len();
             out.bytes.extend_from_slice(trying(bytes).as_bytes());
             out.sends.push(Send {
+                connection: sipstone::load::ConnectionId::NONE,
                 socket: SocketId(0),
                 to: from,
                 range: start..out.bytes.len(),

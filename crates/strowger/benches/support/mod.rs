@@ -74,6 +74,7 @@ impl Configuration {
             server_header: self.settings.server_header.clone(),
             seed: SEED,
             auto_100: self.settings.auto_100,
+            transports: self.settings.transports.clone(),
         }
     }
 

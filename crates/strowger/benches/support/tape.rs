@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-use engine::{Endpoint, FlowId, Input, ListenerId, Outbox, Output, Path, TransactionUser};
+use engine::{Endpoint, Input, ListenerId, Outbox, Output, Path, TransactionUser};
 use sip::Instant;
 
 use super::text::{self, Call};
@@ -75,11 +75,9 @@ pub struct Recorder<U: TransactionUser> {
 impl<U: TransactionUser> Recorder<U> {
     /// One that records against `endpoint`.
     pub fn new(endpoint: Endpoint<U>) -> Recorder<U> {
-        let path = |remote: &str| Path {
-            listener: ListenerId(0),
-            flow: FlowId::DATAGRAM,
-            local: Some([127, 0, 0, 1].into()),
-            remote: remote.parse::<SocketAddr>().expect("an address"),
+        let path = |remote: &str| {
+            let remote = remote.parse::<SocketAddr>().expect("an address");
+            Path::new(ListenerId(0), Some([127, 0, 0, 1].into()), remote)
         };
         Recorder {
             endpoint,
@@ -123,7 +121,7 @@ impl<U: TransactionUser> Recorder<U> {
         self.sent += self.out.outputs.len();
         let texts = self.out.outputs.iter().filter_map(|output| match output {
             Output::Send { bytes, .. } => Some(&self.out.bytes[bytes.clone()]),
-            Output::Ask { .. } => None,
+            Output::Ask { .. } | Output::Alias { .. } => None,
         });
         texts.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect()
     }

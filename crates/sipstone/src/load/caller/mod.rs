@@ -9,8 +9,8 @@ mod operation;
 use super::ledger::{PREAMBLE, Seen};
 use super::message::{AckOf, Key, Remote, Routed};
 use super::timers::{Sleeper, Timers, Wake};
-use super::worker::Shared;
-use super::{Outbox, SocketId};
+use super::worker::{Shared, Way};
+use super::{ConnectionId, Outbox};
 use crate::spec::{Auth, Scenario, Workload};
 use crate::tally::{ClassTally, Direction, Failure, Side};
 use auth::Desk;
@@ -45,6 +45,8 @@ pub(super) struct Callers {
     own: (u32, u32),
     /// Users of `register` in order: the next one's place, and how far to go on.
     turn: Turn,
+    /// Of whom is called in turn: the next place, and how far to go on.
+    called: (u64, u64),
     preamble: Registrations,
     window: u32,
     users: u32,
@@ -107,6 +109,7 @@ impl Callers {
             desk: Desk::default(),
             own,
             turn,
+            called: (index.into(), of.into()),
             preamble: Registrations::default(),
             window: workload.preamble_window.max(1),
             users: workload.users.count,
@@ -198,9 +201,24 @@ impl Callers {
         if matches!(scenario, Scenario::RegisterUpdate | Scenario::Options) {
             return (from, from);
         }
-        let to = shared.chooser.choose(&mut shared.rng);
+        let to = match self.next_called(shared) {
+            Some(to) => to,
+            None => shared.chooser.choose(&mut shared.rng),
+        };
         let next = if to + 1 < self.users { to + 1 } else { 0 };
         (from, if to == from { next } else { to })
+    }
+
+    /// Whoever is called next, where each call is to have a connection of its own: two calls at a time to one contact would
+    /// share it, and the end of one could meet the beginning of the other.
+    fn next_called(&mut self, shared: &Shared) -> Option<u32> {
+        let link = shared.callee_link();
+        if !link.transport.is_stream() || link.connections.stay() {
+            return None;
+        }
+        let turn = self.called.0;
+        self.called.0 = turn.wrapping_add(self.called.1);
+        shared.contacts.in_turn(turn)
     }
 
     fn take_slot(&mut self) -> Option<u32> {
@@ -277,7 +295,7 @@ impl Callers {
         &mut self,
         shared: &mut Shared,
         now: Instant,
-        socket: SocketId,
+        way: Way,
         answer: &Message<'_>,
         out: &mut Outbox,
     ) -> Option<()> {
@@ -290,12 +308,31 @@ impl Callers {
             return None;
         }
         if self.find(key.slot, key.generation).is_none() {
-            return on_late_answer(shared, socket, answer, (key, status, method), out);
+            return on_late_answer(shared, way, answer, (key, status, method), out);
         }
         self.run(shared, now, key.slot, Some(answer.bytes()), out, |operation, cx| {
             operation.on_answer(cx, answer, key.step, status, method)
         });
         Some(())
+    }
+
+    /// A connection was lost or could not be made: what waits for answers on it has failed.
+    pub(super) fn on_lost(
+        &mut self,
+        shared: &mut Shared,
+        now: Instant,
+        connection: ConnectionId,
+        failure: Failure,
+    ) {
+        let slots = match connection.owner() {
+            Some(slot) => slot..slot.saturating_add(1),
+            None => 0..u32::try_from(self.operations.len()).unwrap_or(u32::MAX),
+        };
+        for slot in slots {
+            if self.operations.get(index(slot)).is_some_and(|operation| operation.waits_on(connection)) {
+                self.end(shared, now, slot, Err(failure), None);
+            }
+        }
     }
 
     /// All that is open fails: the run is over, or there is nobody.
@@ -330,6 +367,7 @@ impl Callers {
         }
         let sent_again = operation.was_sent_again();
         operation.book(&mut shared.ledger, result);
+        operation.hang_up(shared.workload.links.close, result, &mut shared.closing);
         operation.close();
         self.free.push(slot);
         self.open -= 1;
@@ -342,7 +380,7 @@ impl Callers {
 /// An answer for an operation that has ended: it is acknowledged all the same, so that its sender gives peace.
 fn on_late_answer(
     shared: &mut Shared,
-    socket: SocketId,
+    way: Way,
     answer: &Message<'_>,
     (key, status, method): (Key, u16, Method),
     out: &mut Outbox,
@@ -358,8 +396,8 @@ fn on_late_answer(
     let remote = if status < 300 { Some(Remote::of_answer(&shared.texts, answer)?) } else { None };
     let routed = if scenario == Some(Scenario::Outbound) { Routed::ByTarget } else { Routed::ByUri };
     let of = remote.as_ref().map_or(AckOf::Refusal { uri: None, routed }, AckOf::Dialog);
-    let to = remote.as_ref().map_or(shared.workload.target.address, |remote| remote.address);
-    send_ack(shared, socket, answer, of, to, out)?;
+    let to = remote.as_ref().map_or(shared.server_of(way.socket), |remote| remote.address);
+    send_ack(shared, Way { to, ..way }, answer, of, out)?;
     if let Some(tally) = shared.ledger.interval.classes.get_mut(usize::from(key.class)) {
         tally.retransmissions_sent += 1;
     }
@@ -369,20 +407,19 @@ fn on_late_answer(
 /// Sends an ACK that is made from the answer.
 fn send_ack(
     shared: &mut Shared,
-    socket: SocketId,
+    way: Way,
     answer: &Message<'_>,
     of: AckOf<'_>,
-    to: std::net::SocketAddr,
     out: &mut Outbox,
 ) -> Option<()> {
     let start = out.bytes.len();
     let written =
-        shared.socket(socket).and_then(|text| shared.texts.write_ack(&mut out.bytes, text, answer, of));
+        shared.socket(way.socket).and_then(|text| shared.texts.write_ack(&mut out.bytes, text, answer, of));
     if written.is_none() {
         out.bytes.truncate(start);
         return None;
     }
-    shared.finish(out, socket, to, start);
+    shared.finish(out, way, start);
     Some(())
 }
 

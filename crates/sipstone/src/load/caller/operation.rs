@@ -8,7 +8,6 @@
 //!  others:  Trying --final answer--> ended, or Trying again with credentials
 //! ```
 
-use super::super::SocketId;
 use super::super::ledger::{Ledger, Place, Seen, Window};
 use super::super::message::{
     AckOf, Binding, Called, InDialog, Kept, Key, NewRequest, Note, Remote, Routed, Verb, has_contact,
@@ -16,9 +15,11 @@ use super::super::message::{
 };
 use super::super::timers::{Alarm, Side as TimerSide, Sleeper};
 use super::super::users::draw;
+use super::super::{ConnectionId, SocketId};
 use super::auth::{self, Cache, Purpose, Reused};
 use super::{Cx, Outcome, answers_challenges, arm, send_ack, transaction_time};
-use crate::spec::{Auth, Scenario};
+use crate::load::worker::Way;
+use crate::spec::{Auth, Close, Connections, Scenario};
 use crate::tally::{ClassTally, Direction, Failure, Side};
 use rand::Rng;
 use sip::{HeaderName, Instant, Message, Method};
@@ -53,6 +54,17 @@ enum Phase {
     Trying,
 }
 
+/// When a connection of an operation's own is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closes {
+    /// It is not the operation's own.
+    Never,
+    /// With the operation.
+    AtEnd,
+    /// With the transaction.
+    EachTransaction,
+}
+
 /// What has come of a cancelled call's two endings.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ending {
@@ -82,6 +94,10 @@ pub(super) struct Operation {
     window: Window,
     traced: bool,
     socket: SocketId,
+    /// The one that the current transaction uses.
+    connection: ConnectionId,
+    /// Whether the connection is this operation's own, to be closed when it is no longer needed.
+    closes: Closes,
     tag: u32,
     /// Of the current request; of the last INVITE.
     step: u8,
@@ -144,6 +160,8 @@ impl Default for Operation {
             window: Window::Outside,
             traced: false,
             socket: SocketId(0),
+            connection: ConnectionId::NONE,
+            closes: Closes::Never,
             tag: 0,
             step: 0,
             invite_step: None,
@@ -219,17 +237,21 @@ impl Operation {
     pub(super) fn begin(&mut self, cx: &mut Cx<'_>, party: Party, planned: Instant) -> Outcome {
         let kept = std::mem::take(&mut self.kept);
         let ack = std::mem::take(&mut self.ack);
+        let socket = socket_for(cx, party);
+        let (connection, closes) = connection_for(cx, socket, self.generation);
         *self = Operation {
             generation: self.generation,
             party,
             verb: verb_of(party.scenario),
             window: cx.shared.ledger.window_of(planned),
             traced: cx.shared.workload.trace && cx.shared.ledger.wants_trace(party.class),
-            socket: socket_for(cx, party),
+            socket,
+            connection,
+            closes,
             tag: cx.shared.rng.random(),
             planned,
             first_sent: cx.now,
-            destination: cx.shared.workload.target.address,
+            destination: cx.shared.server_of(socket),
             kept,
             ack,
             ..Operation::default()
@@ -255,6 +277,24 @@ impl Operation {
 
     fn class_of<'a>(&self, cx: &'a Cx<'_>) -> Option<&'a crate::spec::Class> {
         cx.shared.workload.classes.get(usize::from(self.party.class))
+    }
+
+    /// The way of requests to `to`.
+    fn way(&self, to: SocketAddr) -> Way {
+        Way { socket: self.socket, connection: self.connection, to }
+    }
+
+    /// Whether nothing that is sent can be lost unless its connection is (RFC 3261 §17, "reliable transport").
+    fn is_reliable(&self, cx: &Cx<'_>) -> bool {
+        cx.shared.transport_of(self.socket).is_stream()
+    }
+
+    /// A transaction is over: if each has a connection of its own, this one's is closed and the next has another.
+    fn next_connection(&mut self, cx: &mut Cx<'_>, step: u8) {
+        if self.closes == Closes::EachTransaction {
+            self.hang_up(cx.shared.workload.links.close, Ok(()), &mut cx.shared.closing);
+            self.connection = ConnectionId::own(cx.sleeper.slot, self.generation, step);
+        }
     }
 
     fn key(&self, cx: &Cx<'_>, step: u8) -> Key {
@@ -330,14 +370,15 @@ impl Operation {
             self.begun = cx.now;
         }
         self.counts.messages_in += 1;
-        cx.shared.send(cx.out, self.socket, self.destination, &self.kept.bytes);
+        cx.shared.send(cx.out, self.way(self.destination), &self.kept.bytes);
         self.trace(cx, Direction::Sent, false, &self.kept.bytes);
         self.start_transaction(cx);
     }
 
     fn start_transaction(&mut self, cx: &mut Cx<'_>) {
         self.interval = cx.shared.workload.t1;
-        self.retransmit_at = cx.now + self.interval;
+        // RFC 3261 §17.1.1.2, §17.1.2.2: Timers A and E run over unreliable transports only.
+        self.retransmit_at = if self.is_reliable(cx) { Instant::NEVER } else { cx.now + self.interval };
         self.deadline = cx.now + transaction_time(cx.shared);
         arm(cx, &mut self.alarm, self.retransmit_at, self.deadline);
     }
@@ -369,7 +410,7 @@ impl Operation {
         if self.phase == Phase::Cancelling {
             self.send_cancel(cx, true);
         } else {
-            cx.shared.send(cx.out, self.socket, self.destination, &self.kept.bytes);
+            cx.shared.send(cx.out, self.way(self.destination), &self.kept.bytes);
             self.trace(cx, Direction::Sent, true, &self.kept.bytes);
         }
         self.sent_again(cx);
@@ -392,7 +433,7 @@ impl Operation {
     fn send_cancel(&mut self, cx: &mut Cx<'_>, repeated: bool) {
         let start = cx.out.bytes.len();
         self.kept.write_cancel(&cx.shared.texts, &mut cx.out.bytes);
-        cx.shared.finish(cx.out, self.socket, self.destination, start);
+        cx.shared.finish(cx.out, self.way(self.destination), start);
         if self.traced {
             let bytes = cx.out.bytes.get(start..).unwrap_or(&[]);
             self.trace_in(&mut cx.shared.ledger, cx.now, Direction::Sent, repeated, bytes);
@@ -448,6 +489,22 @@ impl Operation {
         cx.shared.ledger.count(self.party.class, Window::Outside, |tally| tally.retransmissions_sent += 1);
     }
 
+    /// Its connection was lost: whether it waits for something that would have come on it.
+    pub(super) fn waits_on(&self, connection: ConnectionId) -> bool {
+        let waits = match self.phase {
+            Phase::Free | Phase::Holding => false,
+            Phase::Calling | Phase::Proceeding | Phase::Cancelling | Phase::Trying => true,
+        };
+        waits && self.connection == connection
+    }
+
+    /// It has ended: its own connection is closed. On success the user decides who does that; what failed is closed here.
+    pub(super) fn hang_up(&self, close: Close, result: Result<(), Failure>, closing: &mut Vec<ConnectionId>) {
+        if self.closes != Closes::Never && (close == Close::Caller || result.is_err()) {
+            closing.push(self.connection);
+        }
+    }
+
     /// Whether anything had to be sent twice.
     pub(super) fn was_sent_again(&self) -> bool {
         self.counts.sent_again > 0
@@ -477,11 +534,11 @@ impl Operation {
     fn on_answered_again(&mut self, cx: &mut Cx<'_>, answer: &Message<'_>) -> Outcome {
         let tag = answer.to_tag().unwrap_or(&[]);
         if memchr::memmem::find(&self.ack.bytes, tag).is_some() {
-            cx.shared.send(cx.out, self.socket, self.ack_to, &self.ack.bytes);
+            cx.shared.send(cx.out, self.way(self.ack_to), &self.ack.bytes);
             self.trace(cx, Direction::Sent, true, &self.ack.bytes);
         } else if let Some(remote) = Remote::of_answer(&cx.shared.texts, answer) {
             let of = AckOf::Dialog(&remote);
-            if send_ack(cx.shared, self.socket, answer, of, remote.address, cx.out).is_none() {
+            if send_ack(cx.shared, self.way(remote.address), answer, of, cx.out).is_none() {
                 return self.repeated(cx);
             }
         }
@@ -542,6 +599,7 @@ impl Operation {
             return Outcome::Ends(Err(Failure::WrongContent));
         }
         self.phase = Phase::Holding;
+        self.next_connection(cx, self.step);
         let hold = match self.class_of(cx).map(|class| class.hold) {
             Some(hold) if self.verdict.is_none() => draw(&hold, &mut cx.shared.rng),
             _ => Duration::ZERO,
@@ -576,7 +634,7 @@ impl Operation {
         self.cseq += 1;
         self.step = bye_key.step;
         self.counts.messages_in += 1;
-        shared.send(out, self.socket, self.ack_to, &self.ack.bytes);
+        shared.send(out, self.way(self.ack_to), &self.ack.bytes);
         if self.traced {
             self.trace_in(&mut shared.ledger, *now, Direction::Sent, false, &self.ack.bytes);
         }
@@ -633,9 +691,9 @@ impl Operation {
     fn acknowledge(&mut self, cx: &mut Cx<'_>, answer: &Message<'_>, repeated: bool) -> Option<()> {
         let routed = if self.party.scenario == Scenario::Outbound { Routed::ByTarget } else { Routed::ByUri };
         let uri = Some(self.kept.uri()).filter(|_| self.verb == Verb::Invite);
-        let target = cx.shared.workload.target.address;
+        let way = self.way(cx.shared.server_of(self.socket));
         let start = cx.out.bytes.len();
-        send_ack(cx.shared, self.socket, answer, AckOf::Refusal { uri, routed }, target, cx.out)?;
+        send_ack(cx.shared, way, answer, AckOf::Refusal { uri, routed }, cx.out)?;
         if self.traced {
             let bytes = cx.out.bytes.get(start..).unwrap_or(&[]);
             self.trace_in(&mut cx.shared.ledger, cx.now, Direction::Sent, repeated, bytes);
@@ -704,6 +762,7 @@ impl Operation {
         self.cseq += 1;
         cx.desk.apply(&mut self.kept, self.step, self.cseq);
         self.heard = Heard::default();
+        self.next_connection(cx, self.step);
         if self.verb == Verb::Invite {
             self.invite_step = Some(self.step);
         }
@@ -761,10 +820,52 @@ impl Operation {
     }
 }
 
-/// Own users register from where they are called (so that a server that looks at the source sees their contact); all
-/// else goes out from the callers' sockets in turn.
+/// Where an operation is sent from. Own users register from where they are called (so that a server that looks at the
+/// source sees their contact); all else goes out from the callers' sockets in turn.
+///
+/// With connections only the preamble registers from the callees' side: the scenarios that register measure the callers'
+/// connections. Over WebSocket a user is called on the connection that registered it (RFC 7118 §5), and must keep to it.
 fn socket_for(cx: &Cx<'_>, party: Party) -> SocketId {
-    let own = (verb_of(party.scenario) == Verb::Register).then(|| cx.shared.own_socket(party.from)).flatten();
-    let callers = u32::from(cx.shared.caller_sockets.max(1));
-    own.unwrap_or_else(|| SocketId(u16::try_from(cx.sleeper.slot % callers).unwrap_or(0)))
+    let shared = &*cx.shared;
+    if verb_of(party.scenario) == Verb::Register {
+        let callee = shared.callee_link().transport;
+        let called = || shared.workload.classes.iter().any(|class| class.scenario.facts().callee);
+        let own = match party.class {
+            super::PREAMBLE => true,
+            _ if callee.is_websocket() => called(),
+            _ => !shared.workload.links.any_stream(),
+        };
+        let tied = !callee.is_stream() || callee.is_websocket();
+        let socket = shared.own_socket(party.from).filter(|_| own);
+        // Any connection registers as well as another where the server connects to the contact.
+        if let Some(socket) = socket {
+            return if tied { socket } else { SocketId(shared.caller_sockets) };
+        }
+    }
+    let callers = u32::from(shared.caller_sockets.max(1));
+    let turn = match shared.workload.links.caller {
+        link if link.transport.is_stream() && link.connections.stay() => cx.sleeper.slot % shared.pool.max(1),
+        _ => cx.sleeper.slot,
+    };
+    SocketId(u16::try_from(turn % callers).unwrap_or(0))
+}
+
+/// The connection of an operation that is sent from there, and when that is closed.
+fn connection_for(cx: &Cx<'_>, socket: SocketId, generation: u32) -> (ConnectionId, Closes) {
+    let shared = &*cx.shared;
+    if !shared.transport_of(socket).is_stream() {
+        return (ConnectionId::NONE, Closes::Never);
+    }
+    if socket.0 >= shared.caller_sockets {
+        // Behind the numbers of the callers' pool.
+        return (ConnectionId::shared(shared.pool + u32::from(socket.0)), Closes::Never);
+    }
+    let own = ConnectionId::own(cx.sleeper.slot, generation, 0);
+    match shared.caller_link().connections {
+        Connections::Single | Connections::Pool(_) => {
+            (ConnectionId::shared(cx.sleeper.slot % shared.pool.max(1)), Closes::Never)
+        }
+        Connections::PerCall => (own, Closes::AtEnd),
+        Connections::PerTransaction => (own, Closes::EachTransaction),
+    }
 }

@@ -14,10 +14,10 @@ pub(super) use answer::{
 pub(super) use identity::{Identity, Key, hex};
 
 use super::users::Names;
-use crate::spec::{ContactRange, Target, Workload};
+use crate::spec::{ContactRange, Transport, Workload};
 use answer::push_note;
 use sip::{HeaderName, Message, Uri};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// Most values of Record-Route in an answer; a dialog with more cannot be used.
 pub(super) const ROUTES_MAX: usize = 16;
@@ -146,14 +146,16 @@ fn cseq_digit(cseq: u8) -> u8 {
 pub(super) struct SocketText {
     /// Up to the branch.
     via: Vec<u8>,
-    /// `IP:PORT`.
+    /// `IP:PORT` and the parameters of a contact.
     pub(super) host_port: Vec<u8>,
     /// Content-Type, Content-Length, the empty line and the body of an offer or an answer.
     sdp: Vec<u8>,
 }
 
 impl SocketText {
-    pub(super) fn new(address: SocketAddr) -> SocketText {
+    /// Of a socket at `address`. Over a transport with connections that is where the server could connect to, port 0 if
+    /// nowhere; over WebSocket nobody can, and a name that leads nowhere stands in its place (RFC 7118 §5, RFC 2606).
+    pub(super) fn new(address: SocketAddr, transport: Transport) -> SocketText {
         let family = if address.is_ipv4() { "IP4" } else { "IP6" };
         let ip = address.ip();
         let body = format!(
@@ -162,11 +164,36 @@ impl SocketText {
         );
         let length = body.len();
         SocketText {
-            via: format!("Via: SIP/2.0/UDP {address};rport;branch=").into_bytes(),
-            host_port: address.to_string().into_bytes(),
+            via: format!("Via: SIP/2.0/{} {};rport;branch=", transport.via(), sent_by(address, transport))
+                .into_bytes(),
+            host_port: host_port(address, transport).into_bytes(),
             sdp: format!("Content-Type: application/sdp\r\nContent-Length: {length}\r\n\r\n{body}")
                 .into_bytes(),
         }
+    }
+}
+
+/// What stands in a Via: `IP:PORT`, `IP`, or a name that leads nowhere.
+fn sent_by(address: SocketAddr, transport: Transport) -> String {
+    match (address.ip(), address.port()) {
+        (ip, port) if transport.is_websocket() => {
+            let host = ip.to_string().replace(['.', ':'], "-");
+            format!("c{host}-{port}.invalid")
+        }
+        (IpAddr::V4(ip), 0) => ip.to_string(),
+        (IpAddr::V6(ip), 0) => format!("[{ip}]"),
+        _ => address.to_string(),
+    }
+}
+
+/// What stands behind the `@` of a contact, with the transport unless that is UDP (RFC 3261 §19.1.1).
+fn host_port(address: SocketAddr, transport: Transport) -> String {
+    let sent_by = sent_by(address, transport);
+    match transport {
+        Transport::Udp => sent_by,
+        // RFC 7118 §5.2: there is no transport=wss; whether TLS is used is the server's business.
+        Transport::Ws | Transport::Wss => format!("{sent_by};transport=ws"),
+        Transport::Tcp | Transport::Tls => format!("{sent_by};transport={transport}"),
     }
 }
 
@@ -175,14 +202,22 @@ impl SocketText {
 pub(super) struct Contacts(Vec<(ContactRange, Vec<u8>)>);
 
 impl Contacts {
-    pub(super) fn new(ranges: &[ContactRange]) -> Contacts {
-        let mut sorted: Vec<_> =
-            ranges.iter().map(|range| (range.clone(), range.address.to_string().into_bytes())).collect();
+    pub(super) fn new(ranges: &[ContactRange], transport: Transport) -> Contacts {
+        let text = |range: &ContactRange| (range.clone(), host_port(range.address, transport).into_bytes());
+        let mut sorted: Vec<_> = ranges.iter().map(text).collect();
         sorted.sort_by_key(|(range, _)| range.first);
         Contacts(sorted)
     }
 
-    /// `IP:PORT` of a user's contact.
+    /// The user of the `n`-th turn: of each contact in turn one, so that the same contact is called as rarely as can be.
+    pub(super) fn in_turn(&self, n: u64) -> Option<u32> {
+        let contacts = u64::try_from(self.0.len()).ok().filter(|count| *count > 0)?;
+        let (range, _) = self.0.get(usize::try_from(n % contacts).ok()?)?;
+        let within = (n / contacts) % u64::from(range.count.max(1));
+        Some(range.first.saturating_add(u32::try_from(within).ok()?))
+    }
+
+    /// `IP:PORT` of a user's contact, with its parameters.
     pub(super) fn host_port(&self, user: u32) -> Option<&[u8]> {
         let behind = self.0.partition_point(|(range, _)| range.first <= user);
         let (range, text) = self.0.get(behind.checked_sub(1)?)?;
@@ -214,6 +249,8 @@ pub(super) struct Texts {
     empty_tail: Vec<u8>,
     expires: Vec<u8>,
     target: SocketAddr,
+    /// Whether everything goes to the target, whatever URIs say: by the connection that leads there.
+    outbound: bool,
     /// The domain's address, if it is a numeric one.
     domain: Option<SocketAddr>,
 }
@@ -223,17 +260,25 @@ const TEXT: &[u8] = b"Content-Type: text/plain\r\nContent-Length: 20\r\n\r\nHell
 
 impl Texts {
     pub(super) fn new(workload: &Workload, identity: Identity) -> Texts {
-        let Target { address, domain } = &workload.target;
+        let domain = &workload.target.domain;
+        let link = workload.links.caller;
+        let address = link.address.unwrap_or(workload.target.address);
+        let parameter = match link.transport {
+            Transport::Udp => String::new(),
+            Transport::Wss => ";transport=ws".into(),
+            transport => format!(";transport={transport}"),
+        };
         let user_agent = concat!("User-Agent: sipstone/", env!("CARGO_PKG_VERSION"), "\r\n");
         let number = |domain: &str| domain.trim_matches(['[', ']']).parse().ok();
         Texts {
             identity,
             at_domain: format!("@{domain}").into_bytes(),
-            route: format!("Route: <sip:{address};lr>\r\n").into_bytes(),
+            route: format!("Route: <sip:{address}{parameter};lr>\r\n").into_bytes(),
+            outbound: link.transport.is_stream(),
             user_agent: user_agent.into(),
             empty_tail: format!("{user_agent}Content-Length: 0\r\n\r\n").into_bytes(),
             expires: format!("Expires: {}\r\n", workload.expires).into_bytes(),
-            target: *address,
+            target: address,
             domain: domain.parse().ok().or_else(|| Some(SocketAddr::new(number(domain)?, 5060))),
         }
     }
@@ -417,8 +462,12 @@ impl Texts {
         Some(())
     }
 
-    /// Where a URI leads: to the target, if its host is a name (nothing is resolved here) or the domain.
+    /// Where a URI leads: to the target, if its host is a name (nothing is resolved here) or the domain, or if there is a
+    /// connection to it.
     fn address_of(&self, uri: &[u8]) -> SocketAddr {
+        if self.outbound {
+            return self.target;
+        }
         let parsed = Uri::parse(uri).ok();
         let numeric = parsed.as_ref().and_then(|uri| {
             let uri = uri.sip()?;

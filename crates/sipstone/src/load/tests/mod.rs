@@ -2,6 +2,7 @@
 
 mod rig;
 mod speed;
+mod streams;
 
 use super::{EXAMPLES_MAX, Worker};
 use crate::spec::*;

@@ -108,6 +108,7 @@ pub(super) struct Rig {
 pub(super) fn workload(classes: Vec<Class>) -> Workload {
     Workload {
         target: Target { address: SERVER.parse().unwrap(), domain: SERVER.into() },
+        links: Links::default(),
         classes,
         rate: 100.0,
         shape: Shape::Uniform,

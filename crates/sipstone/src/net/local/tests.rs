@@ -1,9 +1,10 @@
 //! Tests of the local group on loopback, against the null server.
 
 use super::*;
+use crate::net::socket::Socket;
 use crate::null::{Behaviour, serve};
 use crate::report::model::{Second, TrialReport};
-use crate::spec::{Class, Scenario, Workload};
+use crate::spec::{Class, Connections, Scenario, Tls, Transport, Workload};
 use crate::trial::fake::workload;
 use crate::trial::{Conductor, GroupSpec, TrialError};
 use crate::view::View;
@@ -174,4 +175,50 @@ fn a_group_without_threads_says_nothing_and_answers_pings() {
     group.send(Command::Stop { drain: true }).unwrap();
     group.send(Command::Ping { token: 9 }).unwrap();
     assert!(matches!(group.receive(Duration::ZERO).unwrap(), Some(Event::Pong { token: 9, .. })));
+}
+
+#[test]
+fn calls_go_over_every_transport_on_shared_connections_and_on_their_own() {
+    use Connections::{PerCall, PerTransaction, Pool, Single};
+    for (transport, caller, callee) in [
+        (Transport::Tcp, Single, Single),
+        (Transport::Tcp, PerCall, PerCall),
+        (Transport::Tcp, PerTransaction, Pool(3)),
+        (Transport::Tls, Pool(2), Single),
+        (Transport::Ws, PerCall, Pool(2)),
+        (Transport::Wss, Single, Single),
+    ] {
+        let behaviour = Behaviour { redirect: false, trying: true, cap: None };
+        let here = "127.0.0.1:0".parse().unwrap();
+        let server = serve::start_over(transport, &Tls::default(), here, behaviour, None).unwrap();
+        let mut workload = short(Scenario::Invite, server.address());
+        workload.rate = 40.0;
+        workload.links = crate::spec::Links::both(transport);
+        (workload.links.caller.connections, workload.links.callee.connections) = (caller, callee);
+        let raw = conductor(&[1]).run(&workload, "run", None, &mut Nothing).unwrap();
+        let (class, name) = (&raw.measured.classes[0], format!("{transport} {caller} {callee}"));
+        assert!(class.offered > 10);
+        assert_eq!((class.succeeded, class.failed()), (class.offered, 0), "{name}: {:?}", class.failures);
+        assert_eq!(class.retransmissions_sent, 0, "{name}");
+        let connections = raw.measured.connections.as_deref().unwrap();
+        let expected = match caller {
+            Single | Pool(_) => 0..=2,
+            PerCall => class.offered - 2..=class.offered + 2,
+            PerTransaction => 2 * class.offered - 4..=2 * class.offered + 4,
+        };
+        assert!(expected.contains(&connections.opened), "{name}: {} opened", connections.opened);
+        if callee == PerCall {
+            assert!(connections.accepted + 4 >= class.offered, "{name}: {} accepted", connections.accepted);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_takes_no_connections_is_told_in_the_preamble() {
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut workload = short(Scenario::Invite, nobody);
+    workload.links = crate::spec::Links::both(Transport::Tcp);
+    let error = conductor(&[1]).run(&workload, "run", None, &mut Nothing).unwrap_err();
+    let TrialError::Setup(sentence, _) = *error else { panic!("{error:?}") };
+    assert!(sentence.contains("does not take TCP connections"), "{sentence}");
 }
