@@ -88,7 +88,7 @@ fn a_value_that_makes_no_sense_is_named() {
     only_strowger!("the command line is ours");
     assert_one_line(&strowger(&["--shards", "many"]), 1, &["many", "--shards"]);
     assert_one_line(&strowger(&["--drain-timeout", "soon"]), 1, &["soon", "--drain-timeout"]);
-    assert_one_line(&strowger(&["-l", "sctp:nowhere"]), 1, &["tcp:nowhere"]);
+    assert_one_line(&strowger(&["-l", "sctp:nowhere"]), 1, &["sctp:nowhere"]);
 }
 
 #[test]

@@ -687,7 +687,7 @@ fn calls_go_over_connections_and_are_counted() {
             .words(&format!("--transport {transport} {options}"))
             .finish();
         let report = outcome.report();
-        assert_all_succeeded(&report, "invite");
+        assert_all_succeeded(&report, ALL);
         let (succeeded, opened) = (
             report.number(&format!("{ALL}/succeeded")),
             report.number("/subjects/0/trials/0/connections/opened"),

@@ -793,14 +793,19 @@ impl Connection {
 
     /// Keeps a response that goes to a peer who has said its last word. The end of its stream may be the end of it, which
     /// only the answer to what is sent to it tells; the response then goes to its sent-by (RFC 3261 §18.2.2).
-    pub(crate) fn keep_last_word(&mut self, path: Path, origin: usize, message: &[u8]) {
+    ///
+    /// Returns whether it was kept.
+    pub(crate) fn keep_last_word(&mut self, path: Path, origin: usize, message: &[u8]) -> bool {
         /// Responses kept, and bytes of each, at most; further and longer ones take their chance.
         const WORDS_MAX: usize = 4;
         const WORD_BYTES_MAX: usize = 4_096;
         let fits = self.last_words.len() < WORDS_MAX && message.len() <= WORD_BYTES_MAX;
-        if self.read_closed && fits && path.fallback_port != 0 {
+        // The end may have been told of and not been read yet.
+        let keep = (self.read_closed || self.nears_end) && fits && path.fallback_port != 0;
+        if keep {
             self.last_words.push(LastWord { path, origin, bytes: message.to_vec() });
         }
+        keep
     }
 
     /// Whether the network has said that the peer of an ending connection is gone.
@@ -878,6 +883,21 @@ impl Connection {
         websocket.ping(&mut ping);
         // What cannot be put is found when the next message cannot.
         let _ = self.put_bytes(&ping, desk);
+    }
+
+    /// Whether its peer waits for an answer.
+    pub(crate) fn owes(&self) -> bool {
+        self.owed > 0
+    }
+
+    /// Whether all that its peer has to answer is these last `fresh` requests, which take another way: nobody is to be
+    /// told then that they are lost.
+    pub(crate) fn forget_asked(&mut self, fresh: usize) -> bool {
+        let all = self.asked as usize == fresh;
+        if all {
+            self.asked = 0;
+        }
+        all
     }
 
     /// The shards whose requests may never be answered as it ends for this reason, a bit for each. They are told once.

@@ -53,6 +53,7 @@ pub(crate) struct Streams {
     dirty: Vec<FlowId>,
     /// Ways by which what was sent is lost.
     failed: VecDeque<Path>,
+    fresh: Fresh,
     peers: Arc<Peers>,
     posts: Vec<Post>,
     tls: Option<HandshakePool>,
@@ -85,6 +86,7 @@ impl Streams {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             failed: VecDeque::new(),
+            fresh: Fresh::default(),
             peers,
             posts,
             tls,
@@ -262,6 +264,10 @@ impl Streams {
         let Some(connection) = self.connections.get_mut(flow) else { return };
         match read {
             Err(why) => return self.close(flow, why),
+            // Who has finished cannot answer what is about to be written: it takes another way.
+            Ok(Read::Last) if !connection.owes() && self.fresh.asked(flow) > 0 => {
+                return self.close(flow, Ended::Reset);
+            }
             Ok(Read::Last) => {
                 connection.half_close(self.desk.now);
                 // It may still be told something, but it answers nothing.
@@ -378,7 +384,9 @@ impl Streams {
     /// Gives a message to a connection of this shard.
     fn deliver(&mut self, flow: FlowId, path: Path, origin: usize, message: &[u8]) -> Sent {
         let Some(connection) = self.connections.get_mut(flow) else { return Sent::Gone };
-        if !connection.takes_messages() {
+        // What a peer that has said its last word is asked, it cannot answer.
+        let unanswerable = path.flow == FlowId::NONE && connection.nears_end;
+        if unanswerable || !connection.takes_messages() {
             return Sent::Gone;
         }
         if let State::Connecting(waiting) | State::Securing(waiting) = &mut connection.state {
@@ -396,7 +404,9 @@ impl Streams {
         }
         match connection.append(message, origin, &mut self.desk) {
             Ok(()) => {
-                connection.keep_last_word(path, origin, message);
+                if !connection.keep_last_word(path, origin, message) {
+                    self.fresh.keep(flow, path, origin, message);
+                }
                 self.after(flow);
                 Sent::Yes
             }
@@ -430,6 +440,7 @@ impl Streams {
             }
         }
         self.dirty.append(&mut dirty);
+        self.fresh.clear();
     }
 
     /// A way by which something was lost, of which the engine is to be told.
@@ -547,6 +558,7 @@ impl Streams {
                 self.fail(path, origin);
             }
         }
+        self.fresh.forget(flow);
         // What the event told besides is not told again.
         if let Some(connection) = self.connections.get_mut(flow)
             && !connection.ready
@@ -697,6 +709,13 @@ impl Streams {
 
     /// Ends a connection, and tells those who wait for something from it.
     fn close(&mut self, flow: FlowId, why: Ended) {
+        if why == Ended::Reset
+            && let Some(connection) = self.connections.get_mut(flow)
+        {
+            let all = connection.forget_asked(self.fresh.asked(flow));
+            self.fresh.bounce(flow, all, &self.posts);
+            self.fresh.forget(flow);
+        }
         self.tell_of_loss(flow, why);
         let Some(mut connection) = self.connections.remove(flow) else { return };
         self.desk.statistics.ended(why);
@@ -758,6 +777,64 @@ impl Streams {
         for flow in self.connections.flows() {
             self.close(flow, Ended::Stopped);
         }
+    }
+}
+
+/// What one turn sends, until the kernel has taken it: of a connection that turns out to be reset when it is written, none
+/// of it has arrived. Responses then go to the sent-by of their requests (RFC 3261 §18.2.2), requests by another connection.
+#[derive(Debug, Default)]
+struct Fresh {
+    bytes: Vec<u8>,
+    kept: Vec<Kept>,
+}
+
+/// One message of a [`Fresh`].
+#[derive(Debug)]
+struct Kept {
+    flow: FlowId,
+    path: Path,
+    origin: usize,
+    bytes: std::ops::Range<usize>,
+    /// It is answered: no response, and no ACK.
+    asks: bool,
+}
+
+impl Fresh {
+    fn keep(&mut self, flow: FlowId, path: Path, origin: usize, message: &[u8]) {
+        let asks =
+            path.flow == FlowId::NONE && !message.starts_with(b"ACK ") && !message.starts_with(b"SIP/");
+        if path.flow != FlowId::NONE && path.fallback_port == 0 {
+            return;
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(message);
+        self.kept.push(Kept { flow, path, origin, bytes: start..self.bytes.len(), asks });
+    }
+
+    /// How many of them a connection's peer is to answer.
+    fn asked(&self, flow: FlowId) -> usize {
+        self.kept.iter().filter(|kept| kept.flow == flow && kept.asks).count()
+    }
+
+    /// Hands those of one connection back to the shards that they came from; requests only if they are `all` that was
+    /// asked there: otherwise the engine has been told that everything is lost that waits at that peer.
+    fn bounce(&self, gone: FlowId, all: bool, posts: &[Post]) {
+        for kept in self.kept.iter().filter(|kept| kept.flow == gone && (all || !kept.asks)) {
+            let bytes = self.bytes.get(kept.bytes.clone());
+            if let (Some(bytes), Some(post)) = (bytes, posts.get(kept.origin)) {
+                post.send(Parcel::Bounced { path: kept.path, bytes: bytes.to_vec() });
+            }
+        }
+    }
+
+    /// A connection that was opened for them is no second time replaced.
+    fn forget(&mut self, flow: FlowId) {
+        self.kept.retain(|kept| kept.flow != flow);
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.kept.clear();
     }
 }
 
