@@ -1,6 +1,6 @@
 //! The hands: sockets and worker threads of this host.
 //!
-//! [`socket`] sends and receives datagrams in batches, [`stream`] has the connections, [`local`] runs one thread per worker and is the
+//! [`socket`] sends and receives datagrams in batches, `stream` has the connections, [`local`] runs one thread per worker and is the
 //! [`Group`](crate::group::Group) of this host.
 
 pub mod cpus;
