@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Scratch;
+use crate::process::output;
 
 /// A certificate authority of one test, with its own directory, index and revocations.
 #[derive(Debug)]
@@ -141,7 +142,7 @@ impl Authority {
     }
 
     fn openssl(&self, arguments: &[&str]) {
-        let output = Command::new("openssl").args(arguments).current_dir(self.scratch.path()).output();
+        let output = output(Command::new("openssl").args(arguments).current_dir(self.scratch.path()));
         let output =
             output.unwrap_or_else(|error| panic!("openssl: {error}; `cargo xtask test` installs it"));
         let said = String::from_utf8_lossy(&output.stderr);

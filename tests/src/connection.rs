@@ -11,6 +11,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConfig, ServerConnection};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
+use crate::process::no_child_begins;
 use crate::websocket::{self, Frame};
 use crate::{Credentials, Message, PATIENCE, Transport};
 
@@ -290,7 +291,9 @@ impl Connection {
     /// Ends it with a reset instead of an orderly close: the peer can send nothing from now on, whether it has looked
     /// or not.
     pub fn reset(self) {
+        let _none = no_child_begins();
         reset_on_drop(&self.socket);
+        drop(self);
     }
 
     fn until<T>(&mut self, limit: Duration, mut take: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {

@@ -10,6 +10,7 @@ use std::thread;
 use nix::sched::{CloneFlags, setns};
 
 use crate::connection::dial;
+use crate::process::output;
 use crate::unique;
 
 /// Two hosts, one for the server and one for its peers. They vanish when dropped.
@@ -107,7 +108,7 @@ impl Drop for Network {
 }
 
 fn ip(arguments: &[&str]) -> Result<(), String> {
-    let output = Command::new("ip").args(arguments).output().map_err(|error| format!("ip: {error}"))?;
+    let output = output(Command::new("ip").args(arguments)).map_err(|error| format!("ip: {error}"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
         Ok(())

@@ -2,12 +2,33 @@
 
 use std::fs;
 use std::io;
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often a condition outside this process is looked at.
 pub(crate) const POLL: Duration = Duration::from_millis(10);
+
+/// Held while a child begins.
+static BEGINNING: Mutex<()> = Mutex::new(());
+
+/// Waits until no child begins, and lets none begin. A child has a copy of every descriptor of ours until it has become
+/// its own program; so long a socket that another thread drops is not closed, and its peer is told nothing.
+pub(crate) fn no_child_begins() -> MutexGuard<'static, ()> {
+    BEGINNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a child; returns when it has become its own program.
+pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
+    let _beginning = no_child_begins();
+    command.spawn()
+}
+
+/// Runs a child to its end.
+pub(crate) fn output(command: &mut Command) -> io::Result<Output> {
+    spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?.wait_with_output()
+}
 
 /// The signals that tests send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +78,7 @@ pub fn signal(child: &Child, signal: Signal) {
     };
     let line = format!("kill -s {name} {}", child.id());
     // A child that has just ended by itself is no failure of the test.
-    let _ = Command::new("sh").args(["-c", &line]).output().expect("sh sends signals");
+    let _ = output(Command::new("sh").args(["-c", &line])).expect("sh sends signals");
 }
 
 /// Waits until the child ends; `None` when it has not within the limit.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::SIP_PORT;
 use crate::certificates::path;
-use crate::process::poll;
+use crate::process::{poll, spawn};
 use crate::{
     Authority, Credentials, Identity, Message, Network, PATIENCE, Scratch, Signal, Transport, Usage,
     loopback, signal, unique, wait_for_exit,
@@ -191,7 +191,7 @@ impl Start {
         }
         let log = scratch.create("server.log");
         let err = log.try_clone().expect("a log can be written to twice");
-        let child = command.stdin(Stdio::null()).stdout(log).stderr(err).spawn();
+        let child = spawn(command.stdin(Stdio::null()).stdout(log).stderr(err));
         let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (authority, network) = (tls.map(|(authority, _)| authority), self.network);
         let mut server = Server { listen: self.listen, authority, network, child, scratch, stopping: false };
