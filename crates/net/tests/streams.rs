@@ -467,6 +467,58 @@ fn headers_without_end_cost_no_more_than_their_limit() {
     server.stop();
 }
 
+// --- resets that the shard has not seen yet ------------------------------------------------------------------------------
+
+/// RFC 3261 §18.2.2.
+#[test]
+fn a_response_written_to_a_connection_just_reset_goes_to_the_port_of_its_sent_by() {
+    let server = tcp(&settings());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut phone = server.connect();
+    ask(&mut phone, 1);
+    let path = server.next_message().path;
+    let port = listener.local_addr().unwrap().port();
+    server.send_after(|| reset(phone), path, port, &answered(2));
+    let (mut again, _) = listener.accept().unwrap();
+    expect(&mut again, &answered(2));
+    server.nothing_comes();
+    server.stop();
+}
+
+/// RFC 3261 §18.4 speaks of what cannot be delivered; this can.
+#[test]
+fn a_request_written_to_a_connection_just_reset_takes_a_new_one() {
+    let server = tcp(&settings());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    server.send_to(remote, &request(1));
+    let (mut phone, _) = listener.accept().unwrap();
+    expect(&mut phone, &request(1));
+    send(&mut phone, &answered(1));
+    server.next_message();
+    let path = engine::Path::new(engine::ListenerId(1), None, remote);
+    server.send_after(|| reset(phone), path, 0, &request(2));
+    let (mut again, _) = listener.accept().unwrap();
+    expect(&mut again, &request(2));
+    server.nothing_comes();
+    server.stop();
+}
+
+/// What was sent before may have arrived: it is for the engine to say what becomes of all that waits there.
+#[test]
+fn a_reset_connection_on_which_more_was_asked_is_told_of() {
+    let server = tcp(&settings());
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    server.send_to(remote, &request(1));
+    let (mut phone, _) = listener.accept().unwrap();
+    expect(&mut phone, &request(1));
+    let path = engine::Path::new(engine::ListenerId(1), None, remote);
+    server.send_after(|| reset(phone), path, 0, &request(2));
+    assert_eq!(server.next_error().remote, remote);
+    server.stop();
+}
+
 // --- limits -----------------------------------------------------------------------------------------------------------
 
 #[test]

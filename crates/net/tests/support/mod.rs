@@ -7,7 +7,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Clock};
 
@@ -37,6 +37,8 @@ struct Recorder {
     index: usize,
     seen: Sender<Seen>,
     holds: bool,
+    /// Where an order meets the test, twice: what happens between is not seen by the shard before it sends.
+    meeting: Arc<Barrier>,
     /// The names of domains by their numbers; what is sent is for the last one.
     domains: Vec<Vec<u8>>,
     statistics: Arc<Mutex<Statistics>>,
@@ -44,7 +46,8 @@ struct Recorder {
 
 impl Recorder {
     /// `DO send LISTENER FLOW REMOTE FALLBACK`, a line end, and the message; `DO alias LISTENER FLOW PORT`; `DO hold`;
-    /// `DO domain NAME`, which a TLS connection for what is sent from then on must prove.
+    /// `DO meet-send …`, which meets the test first; `DO domain NAME`, which a TLS connection for what is sent from then
+    /// on must prove.
     fn obey(&mut self, order: &[u8], out: &mut Outbox) {
         let end = order.iter().position(|b| *b == b'\n').unwrap_or(order.len());
         let line = String::from_utf8_lossy(&order[..end]).into_owned();
@@ -52,7 +55,11 @@ impl Recorder {
         match words[1] {
             "hold" => self.holds = true,
             "domain" => self.domains.push(words.get(2).map_or(Vec::new(), |name| name.as_bytes().to_vec())),
-            "send" => {
+            "send" | "meet-send" => {
+                if words[1] == "meet-send" {
+                    self.meeting.wait();
+                    self.meeting.wait();
+                }
                 let mut path = path(&words);
                 path.remote = words[4].parse().unwrap();
                 path.domain = engine::DomainId(self.domains.len() as u32);
@@ -134,6 +141,7 @@ pub(crate) struct Server {
     threads: Vec<JoinHandle<Statistics>>,
     statistics: Vec<Arc<Mutex<Statistics>>>,
     orders: UdpSocket,
+    meeting: Arc<Barrier>,
 }
 
 pub(crate) fn settings() -> Settings {
@@ -161,6 +169,7 @@ pub(crate) fn start(shards: usize, transports: &[Transport], settings: &Settings
     let resolver = Resolver::start().unwrap();
     let (sender, seen) = channel();
     let statistics: Vec<Arc<Mutex<Statistics>>> = posts.iter().map(|_| Arc::default()).collect();
+    let meeting = Arc::new(Barrier::new(2));
     let threads = shards
         .into_iter()
         .enumerate()
@@ -168,14 +177,16 @@ pub(crate) fn start(shards: usize, transports: &[Transport], settings: &Settings
             let (control, posts, resolver) = (control.clone(), posts.clone(), resolver.clone());
             let settings = settings.clone();
             let (seen, statistics) = (sender.clone(), statistics[index].clone());
+            let meeting = meeting.clone();
             std::thread::spawn(move || {
-                let recorder = Recorder { index, seen, holds: false, domains: Vec::new(), statistics };
+                let recorder =
+                    Recorder { index, seen, holds: false, meeting, domains: Vec::new(), statistics };
                 shard.run(recorder, &settings, &control, posts, resolver).unwrap()
             })
         })
         .collect();
     let orders = UdpSocket::bind(any).unwrap();
-    Server { addresses, seen, control, posts, threads, statistics, orders }
+    Server { addresses, seen, control, posts, threads, statistics, orders, meeting }
 }
 
 impl Server {
@@ -208,6 +219,14 @@ impl Server {
     /// Has shard 0 send a message on a connection, or to `fallback` if that is gone.
     pub(crate) fn send_on(&self, path: Path, fallback: u16, message: &str) {
         self.order(&format!("DO send 1 {} {} {fallback}\n{message}", path.flow.0, path.remote));
+    }
+    /// Has shard 0 send a message on `flow`, or to `remote` with the port `fallback`; `before` happens when it has made
+    /// up its mind to, and has seen nothing of it.
+    pub(crate) fn send_after(&self, before: impl FnOnce(), path: Path, fallback: u16, message: &str) {
+        self.order(&format!("DO meet-send 1 {} {} {fallback}\n{message}", path.flow.0, path.remote));
+        self.meeting.wait();
+        before();
+        self.meeting.wait();
     }
     pub(crate) fn next(&self) -> Seen {
         self.seen.recv_timeout(PATIENCE).expect("something comes")

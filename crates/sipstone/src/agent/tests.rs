@@ -22,14 +22,15 @@ const TOKEN: &str = "a token for tests only";
 fn quick() -> Settings {
     Settings {
         ping_every: Duration::from_millis(100),
-        silence_max: Duration::from_millis(800),
-        greeting_max: Duration::from_millis(800),
+        // Longer than a busy machine stands still.
+        silence_max: Duration::from_secs(3),
+        greeting_max: Duration::from_secs(3),
         wrong_token_pause: Duration::from_millis(10),
         line_bytes_max: 1 << 20,
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What the fake group saw and is to say.
 struct World {
@@ -543,14 +544,14 @@ fn given_up(then: impl FnOnce(TcpStream) + Send + 'static) -> String {
 fn an_agent_that_closes_is_gone_at_once() {
     let start = Instant::now();
     assert_eq!(given_up(drop), "it closed the connection");
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < PATIENCE);
 }
 
 #[test]
 fn an_agent_that_falls_silent_is_gone_after_the_silence() {
     let silence = quick().silence_max;
     let reason = given_up(move |stream| {
-        thread::sleep(silence * 3);
+        thread::sleep(silence * 2);
         drop(stream);
     });
     assert!(reason.starts_with("nothing was heard from it for "), "{reason}");
@@ -625,8 +626,7 @@ fn the_last_words_of_an_agent_are_heard_even_by_a_sender() {
 #[test]
 fn who_is_no_agent_is_told_apart() {
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let connect =
-        |address: &str| RemoteGroup::connect_with(address, None, Duration::from_millis(500), &quick());
+    let connect = |address: &str| RemoteGroup::connect_with(address, None, Duration::from_secs(3), &quick());
     assert!(connect(&nobody).err().unwrap().contains("start `sipstone agent` there"));
     assert!(connect("no port").err().unwrap().contains("give HOST:PORT"));
     for (answer, words) in [
@@ -659,7 +659,7 @@ fn an_agent_that_is_ended_says_so() {
     assert!(matches!(next(&mut group), Event::Problem { message } if message.contains("on its own host")));
     assert_eq!(gone(&mut group), "it closed the connection");
     until("the end of the agent", || agent.thread.as_ref().unwrap().is_finished());
-    assert!(start.elapsed() < Duration::from_secs(5));
+    assert!(start.elapsed() < PATIENCE);
     agent.thread.replace(thread::spawn(|| Ok(())));
 }
 
@@ -707,7 +707,7 @@ fn an_agent_that_is_killed_or_stopped_is_gone() {
         let start = Instant::now();
         kill(nix::unistd::Pid::from_raw(process.id().try_into().unwrap()), signal).unwrap();
         let reason = gone(&mut group);
-        assert!(start.elapsed() < Duration::from_secs(6) && reason.contains(words), "{reason}");
+        assert!(start.elapsed() < PATIENCE && reason.contains(words), "{reason}");
         let _ = process.kill();
         process.wait().unwrap();
     }

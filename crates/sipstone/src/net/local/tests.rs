@@ -56,18 +56,15 @@ fn calls_against_the_null_server_all_succeed() {
     // Poisson: 200 ± 5 standard deviations.
     assert!((130..=270).contains(&class.offered), "{}", class.offered);
     assert_eq!((class.succeeded, class.failed()), (class.offered, 0), "{:?}", class.failures);
-    assert_eq!((class.caller_messages_in, class.trying), (3 * class.succeeded, class.succeeded));
     let generator = &raw.measured.generator;
-    assert_eq!((generator.send_lag.count(), generator.socket_drops, generator.strays), (class.offered, 0, 0));
-    assert!(
-        generator.cpu_us > 0 && generator.wall_us == 1_000_000,
-        "{} {}",
-        generator.cpu_us,
-        generator.wall_us
-    );
-    assert!(generator.datagrams_sent >= 6 * class.offered - 12, "{}", generator.datagrams_sent);
-    let all: u64 = raw.seconds.iter().map(|(_, tally)| tally.classes[0].offered).sum();
-    assert!(all >= class.offered);
+    assert_eq!((generator.send_lag.count(), generator.socket_drops), (class.offered, 0));
+    assert_eq!((class.caller_messages_in, class.trying), (3 * class.succeeded, class.succeeded));
+    // On a machine that stood still for T1, what was sent twice is answered twice.
+    assert!(generator.strays <= 4 * class.retransmissions_sent, "{}", generator.strays);
+    assert!(generator.cpu_us > 0 && generator.wall_us > 0, "{} {}", generator.cpu_us, generator.wall_us);
+    let sum = |of: fn(&crate::tally::Tally) -> u64| raw.seconds.iter().map(|(_, t)| of(t)).sum::<u64>();
+    let (all, sent) = (sum(|tally| tally.classes[0].offered), sum(|tally| tally.generator.datagrams_sent));
+    assert!(all >= class.offered && sent >= 6 * all, "{sent} datagrams for {all} calls");
     assert_eq!(raw.seconds.iter().map(|(second, _)| *second).take(2).collect::<Vec<_>>(), [0, 1]);
 }
 
@@ -76,15 +73,19 @@ fn workers_and_groups_call_each_other() {
     let server = null();
     let mut workload = short(Scenario::Invite, server.address());
     workload.measure = Duration::from_millis(500);
-    let raw = conductor(&[2, 1]).run(&workload, "run", None, &mut Nothing).unwrap();
-    let class = &raw.measured.classes[0];
-    assert!(class.offered > 0);
-    assert_eq!((class.succeeded, class.failed()), (class.offered, 0), "{:?}", class.failures);
-    // Callees know nothing of the window of the group that calls, but over all seconds nothing is lost.
-    let sum = |of: fn(&crate::tally::ClassTally) -> u64| {
-        raw.seconds.iter().map(|(_, t)| of(&t.classes[0])).sum::<u64>()
-    };
-    assert_eq!(sum(|class| class.callee_ended), sum(|class| class.succeeded));
+    for groups in [&[2][..], &[2, 1]] {
+        let raw = conductor(groups).run(&workload, "run", None, &mut Nothing).unwrap();
+        let class = &raw.measured.classes[0];
+        assert!(class.offered > 0);
+        assert_eq!((class.succeeded, class.failed()), (class.offered, 0), "{:?}", class.failures);
+        // Callees know nothing of the window of the group that calls, but over all seconds nothing is lost, except what a
+        // group answers after its own calls have ended.
+        let sum = |of: fn(&crate::tally::ClassTally) -> u64| {
+            raw.seconds.iter().map(|(_, t)| of(&t.classes[0])).sum::<u64>()
+        };
+        let (ended, succeeded) = (sum(|class| class.callee_ended), sum(|class| class.succeeded));
+        assert!(ended == succeeded || groups.len() > 1 && ended < succeeded, "{ended} {succeeded}");
+    }
 }
 
 #[test]
@@ -200,15 +201,21 @@ fn calls_go_over_every_transport_on_shared_connections_and_on_their_own() {
         assert!(class.offered > 10);
         assert_eq!((class.succeeded, class.failed()), (class.offered, 0), "{name}: {:?}", class.failures);
         assert_eq!(class.retransmissions_sent, 0, "{name}");
-        let connections = raw.measured.connections.as_deref().unwrap();
+        // Over all seconds: on a busy machine connections are opened when the window is already over.
+        let sum = |of: fn(&crate::tally::Tally) -> u64| raw.seconds.iter().map(|(_, t)| of(t)).sum::<u64>();
+        let offered = sum(|tally| tally.classes[0].offered);
+        let opened = sum(|tally| tally.connections.as_deref().map_or(0, |connections| connections.opened));
+        let accepted =
+            sum(|tally| tally.connections.as_deref().map_or(0, |connections| connections.accepted));
         let expected = match caller {
             Single | Pool(_) => 0..=2,
-            PerCall => class.offered - 2..=class.offered + 2,
-            PerTransaction => 2 * class.offered - 4..=2 * class.offered + 4,
+            PerCall => offered..=offered + 2,
+            PerTransaction => 2 * offered..=2 * offered + 2,
         };
-        assert!(expected.contains(&connections.opened), "{name}: {} opened", connections.opened);
+        assert!(expected.contains(&opened), "{name}: {opened} opened for {offered} calls");
         if callee == PerCall {
-            assert!(connections.accepted + 4 >= class.offered, "{name}: {} accepted", connections.accepted);
+            // A callee may still have the one by which it registered.
+            assert!(accepted + 4 >= offered, "{name}: {accepted} accepted for {offered} calls");
         }
     }
 }
