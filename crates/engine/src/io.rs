@@ -10,13 +10,23 @@ use core::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListenerId(pub u16);
 
-/// One connection of a stream transport, or [`FlowId::NONE`].
+/// One connection of a stream transport, [`FlowId::NONE`] or [`FlowId::STANDING`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowId(pub u64);
 
 impl FlowId {
     /// No particular connection: on datagrams the listener's socket, on streams whichever leads to the peer.
     pub const NONE: FlowId = FlowId(0);
+
+    /// Whichever connection leads to the peer, if there is one; none is opened. For a peer that connects from a port where
+    /// it does not listen.
+    pub const STANDING: FlowId = FlowId(u64::MAX);
+
+    /// Whether it names one connection.
+    #[must_use]
+    pub fn is_one(self) -> bool {
+        self != FlowId::NONE && self != FlowId::STANDING
+    }
 }
 
 /// A name that a TLS peer must prove (RFC 5922), known by [`Endpoint::domain`](crate::Endpoint::domain).

@@ -486,9 +486,11 @@ fn a_dialog_whose_connection_is_gone_goes_on_where_the_phone_listens() {
         bye.via("SIP/2.0/UDP 10.0.2.1;branch=z9hG4bKbye").line(&format!("Route: {routes}")).bytes(),
     );
     assert_eq!(network.only(client.remote, "BYE").header("Route"), None);
+    assert_eq!(network.last_path().flow, FlowId::STANDING, "nobody listens where a phone connects from");
     lost(&mut network, TCP, client.remote);
     let listens = SocketAddr::new(ALICE.ip(), 5070);
     let bye = network.only(listens, "BYE");
+    assert_eq!(network.last_path().flow, FlowId::NONE);
     network.send_on(Path::new(TCP, None, listens), bye.respond(200, "alice"));
     assert_eq!(network.log.last().and_then(Seen::status), Some(200));
     assert_eq!(network.last_path().remote, BOB);

@@ -263,7 +263,8 @@ impl Shard {
                 return Ok(turn.core.statistics);
             }
             let wait = if busy { Some(Duration::ZERO) } else { turn.wait(&orders) };
-            let time = gather.time(turn.core.now, turn.core.statistics.datagrams_received);
+            let received = turn.core.statistics.datagrams_received + turn.streams.messages_received();
+            let time = gather.time(turn.core.now, received);
             if !busy && !time.is_zero() {
                 sys::sleep(time);
             }
@@ -577,7 +578,7 @@ impl<H: Handler> Turn<H> {
     }
 }
 
-/// Decides how long to wait for more datagrams where that saves wake-ups.
+/// Decides how long to wait for more messages where that saves wake-ups.
 struct Gather {
     longest: Duration,
     since: Instant,
@@ -589,7 +590,7 @@ impl Gather {
     /// How long the rate is measured before it decides again.
     const WINDOW: Duration = Duration::from_millis(2);
 
-    /// Datagrams that it aims to gather. Measured: from 8 on a wake-up's share of the cost is lost in the rest.
+    /// Messages that it aims to gather. Measured: from 8 on a wake-up's share of the cost is lost in the rest.
     const ENOUGH: u32 = 8;
 
     /// With fewer than these to be expected it does not wait at all.
@@ -599,7 +600,7 @@ impl Gather {
         Gather { longest, since: Instant::ZERO, received: 0, time: Duration::ZERO }
     }
 
-    /// How long to wait now; `received` counts all datagrams since the start.
+    /// How long to wait now; `received` counts all messages since the start.
     fn time(&mut self, now: Instant, received: u64) -> Duration {
         let window = now.since(self.since);
         if window >= Self::WINDOW {

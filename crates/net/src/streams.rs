@@ -297,7 +297,7 @@ impl Streams {
 
     /// Sends a message of this shard's engine; `domain` is whom a TLS connection that is opened for it must lead to.
     pub(crate) fn send(&mut self, path: Path, domain: &[u8], message: &[u8]) {
-        if path.flow == FlowId::NONE {
+        if !path.flow.is_one() {
             return self.send_to(path.remote, path, domain, message, Find::Anywhere);
         }
         match self.send_on(path.flow, path, message) {
@@ -309,7 +309,7 @@ impl Streams {
 
     /// A message that another shard could not send, as its connection had gone.
     pub(crate) fn bounced(&mut self, path: Path, domain: &[u8], message: &[u8]) {
-        if path.flow == FlowId::NONE {
+        if !path.flow.is_one() {
             return self.send_to(path.remote, path, domain, message, Find::Here);
         }
         self.send_anew(path, domain, message);
@@ -335,6 +335,9 @@ impl Streams {
                 Sent::Lost => return self.fail(path, self.index),
                 Sent::Gone => {}
             }
+        }
+        if path.flow == FlowId::STANDING {
+            return self.fail(path, self.index);
         }
         match self.open(transport, remote, path, domain, key) {
             Some(flow) if self.deliver(flow, path, self.index, message) == Sent::Yes => {}
@@ -385,7 +388,7 @@ impl Streams {
     fn deliver(&mut self, flow: FlowId, path: Path, origin: usize, message: &[u8]) -> Sent {
         let Some(connection) = self.connections.get_mut(flow) else { return Sent::Gone };
         // What a peer that has said its last word is asked, it cannot answer.
-        let unanswerable = path.flow == FlowId::NONE && connection.nears_end;
+        let unanswerable = !path.flow.is_one() && connection.nears_end;
         if unanswerable || !connection.takes_messages() {
             return Sent::Gone;
         }
@@ -801,9 +804,8 @@ struct Kept {
 
 impl Fresh {
     fn keep(&mut self, flow: FlowId, path: Path, origin: usize, message: &[u8]) {
-        let asks =
-            path.flow == FlowId::NONE && !message.starts_with(b"ACK ") && !message.starts_with(b"SIP/");
-        if path.flow != FlowId::NONE && path.fallback_port == 0 {
+        let asks = !path.flow.is_one() && !message.starts_with(b"ACK ") && !message.starts_with(b"SIP/");
+        if path.flow.is_one() && path.fallback_port == 0 {
             return;
         }
         let start = self.bytes.len();

@@ -201,8 +201,30 @@ pub(crate) fn is_connected(socket: &TcpStream) -> io::Result<bool> {
         return Err(error);
     }
     match socket.peer_addr() {
+        // The system may choose the very port that is connected to as the one to connect from, if nobody listens there:
+        // TCP then meets itself (RFC 9293 §3.5, simultaneous open), and what we send comes back.
+        Ok(peer) if socket.local_addr()? == peer => Err(io::ErrorKind::ConnectionRefused.into()),
         Ok(_) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_with_itself_is_a_refused_one() {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        socket.bind(&any.into()).unwrap();
+        socket.connect(&socket.local_addr().unwrap()).unwrap();
+        let error = is_connected(&TcpStream::from_std(socket.into())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+
+        let listener = std::net::TcpListener::bind(any).unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(is_connected(&TcpStream::from_std(stream)).unwrap());
     }
 }

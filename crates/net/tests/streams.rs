@@ -167,6 +167,24 @@ fn a_response_to_a_peer_that_has_closed_altogether_goes_to_its_sent_by() {
 }
 
 #[test]
+fn where_only_a_standing_connection_will_do_none_is_opened() {
+    let server = tcp(&settings());
+    let mut phone = server.connect();
+    ask(&mut phone, 1);
+    let path = engine::Path { flow: engine::FlowId::STANDING, ..server.next_message().path };
+    server.send_on(path, 0, &request(2));
+    expect(&mut phone, &request(2));
+    reset(phone);
+    assert_eq!(server.next_error().remote, path.remote);
+    let listener = TcpListener::bind(path.remote).unwrap();
+    server.send_on(path, 0, &request(3));
+    assert_eq!(server.next_error(), path);
+    listener.set_nonblocking(true).unwrap();
+    assert!(listener.accept().is_err(), "nobody connects");
+    server.stop();
+}
+
+#[test]
 fn what_waits_for_an_answer_is_told_of_the_loss() {
     let server = tcp(&settings());
     let mut stream = server.connect();

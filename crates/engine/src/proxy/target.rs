@@ -2,7 +2,7 @@
 //! this order.
 
 use crate::context::RelayError;
-use crate::io::{DomainId, ListenerId, Path};
+use crate::io::{DomainId, FlowId, ListenerId, Path};
 use crate::own::{default_port, is_secure, is_websocket};
 use crate::plan::Plan;
 use crate::reply::unicast;
@@ -208,7 +208,7 @@ impl<S> Core<S> {
         }
         let found = self.locate(&hop, None, now)?;
         Ok(match found {
-            NextHop::Way(way) => NextHop::Way(self.with_second(way, plan, target)),
+            NextHop::Way(way) => NextHop::Way(self.as_registered(way, plan, target)),
             name @ NextHop::Name(_) => name,
         })
     }
@@ -243,8 +243,8 @@ impl<S> Core<S> {
         let local = if listener == from.listener { from.local } else { None };
         let path = Path::new(listener, local, remote);
         let uri = plan.uri(target).unwrap_or(message.request_uri());
-        let second = self.second_of(&path, uri);
-        (untouched && !led && !back).then_some(Way { path, free: false, second })
+        let way = Way { path, free: false, second: None };
+        (untouched && !led && !back).then(|| self.by_connection(way, uri))
     }
 
     /// Finds the way to a URI; `answer` are the addresses of its name where they have just been learned.
@@ -330,20 +330,27 @@ impl<S> Core<S> {
         Ok(Way { path, free, second: None })
     }
 
-    /// A contact that was registered is reached the way that it was registered by: its request takes no other transport,
-    /// and has a second way.
-    fn with_second(&self, way: Way, plan: &Plan, target: usize) -> Way {
+    /// A contact that was registered is reached the way that it was registered by: its request takes no other transport.
+    fn as_registered(&self, way: Way, plan: &Plan, target: usize) -> Way {
         match plan.targets.get(target) {
             Some(planned) if planned.registered => {
-                let contact = plan.uri(target).unwrap_or(b"");
-                Way { free: false, second: self.second_of(&way.path, contact), ..way }
+                self.by_connection(Way { free: false, ..way }, plan.uri(target).unwrap_or(b""))
             }
             _ => way,
         }
     }
 
-    /// Where a peer that is reached by its connection is tried when that is gone: at the port of its contact, if that is
-    /// on the same host. A phone may listen there, and whoever else does is at its address too.
+    /// The way to a peer that is reached by its connection. Where it says that it listens at another port of its host,
+    /// that is where it is tried when the connection is gone, and not the port that it connected from: nobody listens
+    /// there.
+    fn by_connection(&self, way: Way, contact: &[u8]) -> Way {
+        let second = self.second_of(&way.path, contact);
+        let flow = if second.is_some() { FlowId::STANDING } else { way.path.flow };
+        Way { path: Path { flow, ..way.path }, second, ..way }
+    }
+
+    /// The port of a peer's contact, if that is on the same host: a phone may listen there, and whoever else does is at
+    /// its address too.
     fn second_of(&self, path: &Path, contact: &[u8]) -> Option<(ListenerId, u16)> {
         let transport = self.own.transport(path.listener);
         if !matches!(transport, Transport::Tcp | Transport::Tls) {

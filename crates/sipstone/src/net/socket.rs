@@ -128,12 +128,7 @@ impl std::fmt::Display for NetError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             NetError::Open { address, error } => {
-                let hint = match error.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EMFILE | Errno::ENFILE) => "raise the limit of open files (ulimit -n)",
-                    Some(Errno::EADDRNOTAVAIL) => "--source takes only addresses that this host has",
-                    Some(Errno::EADDRINUSE) => "another program uses it, or no ephemeral port is free there",
-                    _ => "check --source",
-                };
+                let hint = address_hint(error);
                 write!(f, "cannot open a UDP socket on {address}: {error}; {hint}")
             }
             NetError::Route { target, error } => {
@@ -171,12 +166,7 @@ impl std::fmt::Display for NetError {
                 "cannot tell whether the generator's own sockets lose datagrams: {error}; mount /proc where sipstone runs"
             ),
             NetError::Listen { address, error } => {
-                let hint = match error.raw_os_error().map(Errno::from_raw) {
-                    Some(Errno::EMFILE | Errno::ENFILE) => "raise the limit of open files (ulimit -n)",
-                    Some(Errno::EADDRNOTAVAIL) => "--source takes only addresses that this host has",
-                    Some(Errno::EADDRINUSE) => "another program uses it, or no ephemeral port is free there",
-                    _ => "check --source",
-                };
+                let hint = address_hint(error);
                 write!(f, "cannot listen for connections on {address}: {error}; {hint}")
             }
             NetError::Epoll { error } => {
@@ -201,6 +191,16 @@ impl std::fmt::Display for NetError {
 }
 
 impl std::error::Error for NetError {}
+
+/// What to do when an address cannot be had.
+fn address_hint(error: &std::io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EMFILE | Errno::ENFILE) => "raise the limit of open files (ulimit -n)",
+        Some(Errno::EADDRNOTAVAIL) => "--source takes only addresses that this host has",
+        Some(Errno::EADDRINUSE) => "another program uses it, or no ephemeral port is free there",
+        _ => "check --source",
+    }
+}
 
 /// One bound UDP socket that never blocks.
 #[derive(Debug)]
