@@ -52,6 +52,7 @@ pub struct Start {
     configuration: String,
     listen: Vec<(Transport, SocketAddr)>,
     arguments: Vec<String>,
+    environment: Vec<(String, String)>,
     tls: Option<(Authority, String)>,
     network: Option<Network>,
     /// Strowger starts without a file.
@@ -82,8 +83,15 @@ impl Start {
         let path = if ours.is_file() { ours } else { conf_directory().join(&file) };
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let listen = vec![(Transport::Udp, SocketAddr::from((loopback(), SIP_PORT)))];
-        let arguments = Vec::new();
-        Self { configuration: text, listen, arguments, tls: None, network: None, embedded: false }
+        Self {
+            configuration: text,
+            listen,
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            tls: None,
+            network: None,
+            embedded: false,
+        }
     }
 
     /// Its first address.
@@ -142,6 +150,13 @@ impl Start {
     #[must_use]
     pub fn arguments(mut self, arguments: &[&str]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        self
+    }
+
+    /// With this variable in its environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -206,6 +221,7 @@ impl Start {
             Some(network) => network.command(&program),
             None => Command::new(program),
         };
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if !is_strowger() {
             let streams = self.listen.iter().any(|(transport, _)| *transport != Transport::Udp);
             kamailio(&mut command, file, scratch, streams);

@@ -433,6 +433,22 @@ fn a_certificate_revoked_while_the_server_runs_is_refused() {
     assert_eq!(talk, Talk::Answered, "{said}");
 }
 
+/// As in a small container: nobody has asked that a next hop be trusted.
+#[test]
+fn a_system_without_authorities_is_no_reason_not_to_start() {
+    only_strowger!("its own default");
+    let start = Start::configuration("streams").over(&[Transport::Tcp, Transport::Tls]);
+    let authority = Authority::new("the authority of a test");
+    let identity = authority.issue(&[&start.address().ip().to_string()]);
+    let configuration = tls_configuration(&authority, &identity, "");
+    let (server_only, _) = configuration.split_once("[client:default]").expect("a profile for each side");
+    let nowhere = "/nonexistent";
+    let start = start.environment("SSL_CERT_FILE", nowhere).environment("SSL_CERT_DIR", nowhere);
+    let server = start.tls(authority, server_only).spawn();
+    server.expect_log("the system has no CA certificates");
+    assert_serves(&server);
+}
+
 // ---- Ends
 
 #[test]

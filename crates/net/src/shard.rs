@@ -77,10 +77,10 @@ pub trait Handler {
 /// How a shard behaves.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Longest time for which datagrams are gathered before a busy shard looks at them, zero to look at once.
+    /// Longest time for which messages are gathered before a busy shard looks at them, zero to look at once.
     ///
     /// As a network card's interrupt moderation: fewer wake-ups for a bounded delay. The shard waits for about eight
-    /// datagrams at the rate at which they come, never longer than this, and not at all where fewer than two are
+    /// messages at the rate at which they come, never longer than this, and not at all where fewer than two are
     /// to be expected: a quiet server answers at once.
     pub gather: Duration,
     /// The origin of the shards' [`Instant`]s.

@@ -4,13 +4,16 @@
 //! what to do about it.
 
 use crate::report::model::{ClassReport, ConnectionReport, HandshakeReport, TrialReport};
-use crate::spec::{Auth, Class, Proxy, Shape, TlsMode, Workload};
+use crate::spec::{Auth, Class, Connections, Proxy, Shape, TlsMode, Workload};
 use crate::tally::Failure;
 
 /// Least limit of the send lag's 99th percentile, milliseconds.
 pub const SEND_LAG_MS: f64 = 1.0;
 /// The limit of the send lag as a share of the median latency.
 pub const SEND_LAG_OF_LATENCY: f64 = 0.1;
+/// The same where only the server's CPU time per operation is measured, which does not depend on when in the window an
+/// operation began: so much is half a percent of a window of ten seconds.
+pub const SEND_LAG_OF_COST_MS: f64 = 50.0;
 /// How far the offered rate may be off.
 pub const OFFERED_RATE_OFF: f64 = 0.005;
 /// Most of its processors that the generator may use.
@@ -26,10 +29,20 @@ pub const SESSIONS_MADE_MAX: u64 = 16;
 /// Classes with a smaller share of successes are not compared with the table of messages.
 pub const MESSAGES_SUCCESS_MIN: f64 = 0.99;
 
+/// What is read off a trial.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// Latencies too.
+    #[default]
+    Latency,
+    /// The server's CPU time per operation, nothing else.
+    Cost,
+}
+
 /// Everything that makes a trial invalid, a sentence each; empty when it is valid.
 #[must_use]
-pub fn check(trial: &TrialReport, workload: &Workload) -> Vec<String> {
-    let mut problems = generator_faults(trial, workload);
+pub fn check(trial: &TrialReport, workload: &Workload, purpose: Purpose) -> Vec<String> {
+    let mut problems = generator_faults(trial, workload, purpose);
     if let Some(connections) = &trial.connections {
         problems.extend(handshakes(connections, workload));
     }
@@ -41,9 +54,9 @@ pub fn check(trial: &TrialReport, workload: &Workload) -> Vec<String> {
 
 /// Of what makes a trial invalid, that which says that the generator could not keep up: it, not the server, sets the limit.
 #[must_use]
-pub fn generator_faults(trial: &TrialReport, workload: &Workload) -> Vec<String> {
+pub fn generator_faults(trial: &TrialReport, workload: &Workload, purpose: Purpose) -> Vec<String> {
     let mut problems = Vec::new();
-    problems.extend(send_lag(trial));
+    problems.extend(send_lag(trial, purpose));
     problems.extend(offered_rate(trial, workload));
     problems.extend(generator(trial));
     problems.extend(trial.connections.iter().flat_map(exhausted));
@@ -73,14 +86,23 @@ fn exhausted(connections: &ConnectionReport) -> Vec<String> {
 
 /// Handshakes of the wrong kind: what was measured is not what was asked for.
 fn handshakes(connections: &ConnectionReport, workload: &Workload) -> Vec<String> {
-    let sides = [("as the client", &connections.tls_client), ("as the server", &connections.tls_server)];
+    let callees = match workload.links.callee.connections {
+        Connections::PerCall | Connections::PerTransaction => u64::from(workload.users.count),
+        Connections::Single | Connections::Pool(_) => 0,
+    };
+    let sides = [
+        ("as the client", &connections.tls_client, 0),
+        // The server makes a session with each address.
+        ("as the server", &connections.tls_server, callees),
+    ];
     let mode = workload.links.tls.mode;
-    let wrong = |(end, side): (&str, &HandshakeReport)| {
+    let wrong = |(end, side, peers): (&str, &HandshakeReport, u64)| {
         let all = side.full + side.resumed;
         match mode {
             TlsMode::Reuse => {
-                let share = side.resumed as f64 / all.max(1) as f64;
                 // A session must be made before it can be resumed.
+                let again = side.full.saturating_sub(peers) + side.resumed;
+                let share = side.resumed as f64 / again.max(1) as f64;
                 (side.full > SESSIONS_MADE_MAX && share < RESUMED_MIN).then(|| {
                     format!(
                         "{:.1} % of {all} TLS handshakes {end} resumed a session, and with --tls reuse at least {:.0} % \
@@ -103,15 +125,20 @@ fn handshakes(connections: &ConnectionReport, workload: &Workload) -> Vec<String
 }
 
 /// The generator was late: its lag would be taken for the server's latency.
-fn send_lag(trial: &TrialReport) -> Option<String> {
+fn send_lag(trial: &TrialReport, purpose: Purpose) -> Option<String> {
     let seen = trial.generator.send_lag_p99_ms?;
     let median = trial.all.latency_sent.p50_ms.unwrap_or(0.0);
-    let most = SEND_LAG_MS.max(SEND_LAG_OF_LATENCY * median);
+    let (most, why) = match purpose {
+        Purpose::Latency => {
+            (SEND_LAG_MS.max(SEND_LAG_OF_LATENCY * median), "1 ms, or a tenth of the median latency")
+        }
+        Purpose::Cost => (SEND_LAG_OF_COST_MS, "where only CPU time is measured"),
+    };
     (seen > most).then(|| {
         format!(
             "the generator was late: 1 % of its operations began more than {seen:.2} ms after their planned time, and at \
-             most {most:.2} ms is allowed (1 ms, or a tenth of the median latency); give it more --threads, keep the \
-             server off its CPUs (--cpus), or lower the rate"
+             most {most:.2} ms is allowed ({why}); give it more --threads, keep the server off its CPUs (--cpus), or lower \
+             the rate"
         )
     })
 }

@@ -86,9 +86,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub(crate) drain_timeout: Duration,
 
-    /// Let datagrams gather for this long before a busy shard handles them, 0 to handle each at once.
+    /// Let messages gather for this long before a busy shard handles them, 0 to handle each at once.
     ///
-    /// It saves wake-ups, as a network card's interrupt moderation does: the shard waits for about eight datagrams,
+    /// It saves wake-ups, as a network card's interrupt moderation does: the shard waits for about eight messages,
     /// never longer than this, and not at all while fewer than two arrive in such a time: a quiet server answers at
     /// once. At most 10ms.
     #[arg(long, value_name = "TIME", default_value = "500us", value_parser = gather)]

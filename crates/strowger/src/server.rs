@@ -21,7 +21,7 @@ use crate::shard::ShardHandler;
 use crate::signals::Watch;
 use crate::striped::Striped;
 use crate::tls::InUse;
-use crate::totals::Totals;
+use crate::totals::{Line, Totals};
 
 /// How long SIGUSR1 waits for the shards' counters.
 const REPORT_WAIT: Duration = Duration::from_secs(1);
@@ -160,8 +160,14 @@ impl Server {
                 code = ExitCode::FAILURE;
             }
         }
-        tracing::info!("stopped: {}", self.totals.line(self.location.len()));
+        tracing::info!("stopped: {}", self.line());
         Ok(code)
+    }
+
+    /// All counters.
+    fn line(&self) -> Line {
+        let handshakes = self.tls.as_ref().map(InUse::statistics).unwrap_or_default();
+        self.totals.line(self.location.len(), handshakes)
     }
 
     /// The thread of one shard; it gives back whether it ended as it was asked to.
@@ -216,7 +222,7 @@ impl Server {
         while !self.totals.are_of(reports) && begin.elapsed() < REPORT_WAIT {
             thread::sleep(Duration::from_millis(5));
         }
-        tracing::info!("counters: {}", self.totals.line(self.location.len()));
+        tracing::info!("counters: {}", self.line());
     }
 }
 

@@ -13,7 +13,8 @@ use modules::{
     Listen, ListenHost, TlsConfiguration, TlsPeer, TlsProfile, TlsProfiles, TlsVersion as Version, Written,
 };
 use net::tls::{
-    CertificateFiles, HandshakePool, PeerCertificate, Profile, Tls, TlsError, TlsSettings, TlsVersion,
+    CertificateFiles, HandshakePool, HandshakeStatistics, PeerCertificate, Profile, Tls, TlsError,
+    TlsSettings, TlsVersion,
 };
 use route::{Diagnostic, Severity, Sources, Span};
 use sip::Transport;
@@ -139,6 +140,11 @@ impl InUse {
     /// What the shards hand connections to.
     pub(crate) fn pool(&self) -> HandshakePool {
         self.pool.clone()
+    }
+
+    /// What became of handshakes.
+    pub(crate) fn statistics(&self) -> HandshakeStatistics {
+        self.pool.statistics()
     }
 
     /// Reads everything again (SIGHUP).

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::Counters;
 use net::Statistics;
+use net::tls::HandshakeStatistics;
 
 /// One shard's copy.
 #[derive(Clone, Debug, Default)]
@@ -40,10 +41,11 @@ impl Totals {
         self.0.iter().all(|slot| lock(slot).reports >= reports)
     }
 
-    /// The sum over all shards, to be printed in one line; `bindings` are held by the location table.
-    pub(crate) fn line(&self, bindings: usize) -> Line {
+    /// The sum over all shards, to be printed in one line; `bindings` are held by the location table, `handshakes` were
+    /// made by the threads for them.
+    pub(crate) fn line(&self, bindings: usize, handshakes: HandshakeStatistics) -> Line {
         let shards: Vec<Snapshot> = self.0.iter().map(|slot| lock(slot).clone()).collect();
-        Line { shards, bindings }
+        Line { shards, bindings, handshakes }
     }
 }
 
@@ -55,6 +57,7 @@ fn lock(slot: &Mutex<Snapshot>) -> MutexGuard<'_, Snapshot> {
 pub(crate) struct Line {
     shards: Vec<Snapshot>,
     bindings: usize,
+    handshakes: HandshakeStatistics,
 }
 
 impl fmt::Display for Line {
@@ -64,11 +67,31 @@ impl fmt::Display for Line {
         for (name, field) in FIELDS {
             write!(f, " {name}={}", sum(*field))?;
         }
+        for (name, field) in HANDSHAKES {
+            write!(f, " {name}={}", field(&self.handshakes))?;
+        }
         Ok(())
     }
 }
 
 type Field = fn(&Snapshot) -> u64;
+
+/// TLS handshakes by kind, and why others failed.
+const HANDSHAKES: &[(&str, fn(&HandshakeStatistics) -> u64)] = &[
+    ("tls_accepted_full", |s| s.accepted_full),
+    ("tls_accepted_resumed", |s| s.accepted_resumed),
+    ("tls_connected_full", |s| s.connected_full),
+    ("tls_connected_resumed", |s| s.connected_resumed),
+    ("tls_under_way", |s| s.under_way as u64),
+    ("tls_failed_not_tls", |s| s.not_tls),
+    ("tls_failed_timed_out", |s| s.timed_out),
+    ("tls_failed_closed", |s| s.closed),
+    ("tls_failed_certificate", |s| s.certificate),
+    ("tls_failed_protocol", |s| s.protocol),
+    ("tls_failed_no_common", |s| s.no_common),
+    ("tls_refused", |s| s.refused),
+    ("tls_undelivered", |s| s.undelivered),
+];
 
 /// Every counter by its name; a new one is added here.
 const FIELDS: &[(&str, Field)] = &[

@@ -26,7 +26,7 @@ measure() { # NAME SCENARIO CONFIGURATION FIRST-RATE
             kamailio) command="kamailio -DD -E -m 8192 -M 64 -x tlsf -X tlsf -P kamailio.pid -f $3.cfg" ;;
         esac
         echo "== $1, $server" >&2
-        chrt -f 50 ./sipstone peak "$2" --target 127.0.0.1:5070 --start "$4" --warm-up 1s --duration 6s --drain 12s \
+        chrt -R -f 50 ./sipstone peak "$2" --target 127.0.0.1:5070 --start "$4" --warm-up 1s --duration 6s --drain 12s \
             --precision 3% --confirm 3 --overload 1.5,2 --label "$1, $server" --quiet ${SIPSTONE_OPTIONS:-} \
             --sut-exec "$command" --sut-cpu 0 --sut-restart --cpus 1 --json "$1-$server.json" || echo "exit $?" >&2
         cp "$1-$server.json" "$out"

@@ -124,20 +124,20 @@ pub(super) fn roots(file: &Path) -> Result<RootCertStore, TlsError> {
     Ok(store)
 }
 
-/// The CAs that the system trusts.
-pub(super) fn system_roots() -> Result<RootCertStore, TlsError> {
+/// The CAs that the system trusts. A system that has none, as a small container, is no reason not to start: the profile
+/// for what nobody has configured needs them too. It is said, and nobody is trusted.
+pub(super) fn system_roots() -> RootCertStore {
     let found = rustls_native_certs::load_native_certs();
     let mut store = RootCertStore::empty();
     let (added, _ignored) = store.add_parsable_certificates(found.certs);
     if added == 0 {
         let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
-        let problem = format!("the system has no CA certificates{why}");
-        return Err(TlsError::setting(
-            problem,
-            "install the package ca-certificates, or name a file with `ca_list`",
-        ));
+        tracing::warn!(
+            "the system has no CA certificates{why}; where no `ca_list` is named, no certificate will be trusted: install \
+             the package ca-certificates, or name a file"
+        );
     }
-    Ok(store)
+    store
 }
 
 /// The revocation lists of a file, and their bytes.

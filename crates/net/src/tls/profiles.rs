@@ -231,7 +231,7 @@ impl Loader {
     ) -> Result<(Authorities, Vec<Vec<u8>>), TlsError> {
         let roots = match &profile.ca_list {
             Some(file) => Arc::new(certificates::roots(file)?),
-            None => self.system_roots()?,
+            None => self.system_roots(),
         };
         let (revoked, raw) = match &profile.crl {
             Some(file) => certificates::revocation_lists(file)?,
@@ -241,13 +241,8 @@ impl Loader {
         Ok((Authorities { roots, revoked, algorithms }, raw))
     }
 
-    fn system_roots(&mut self) -> Result<Arc<RootCertStore>, TlsError> {
-        if let Some(roots) = &self.system {
-            return Ok(roots.clone());
-        }
-        let roots = Arc::new(certificates::system_roots()?);
-        self.system = Some(roots.clone());
-        Ok(roots)
+    fn system_roots(&mut self) -> Arc<RootCertStore> {
+        self.system.get_or_insert_with(|| Arc::new(certificates::system_roots())).clone()
     }
 }
 

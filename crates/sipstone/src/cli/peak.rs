@@ -14,7 +14,7 @@ use crate::report::model::{Estimate, Peak, Subject, TrialReport};
 use crate::search::{Next, Outcome, Phase, Search, SearchSettings};
 use crate::spec::{Delay, Workload};
 use crate::stats::{Verdict, slope};
-use crate::validity;
+use crate::validity::{self, Purpose};
 use clap::Args;
 use std::time::{Duration, Instant};
 
@@ -304,7 +304,11 @@ fn faults_that_count(
 ) -> Vec<String> {
     let cpus = session.server_cpus.len();
     let full = cpus > 0 && trial.cpu_cores.is_some_and(|cores| cores >= SERVER_FULL * cpus as f64);
-    if full && search.fails(outcome) { Vec::new() } else { validity::generator_faults(trial, workload) }
+    if full && search.fails(outcome) {
+        Vec::new()
+    } else {
+        validity::generator_faults(trial, workload, Purpose::Latency)
+    }
 }
 
 /// Makes the trials that the search asks for.

@@ -25,7 +25,7 @@ use crate::spec::{Links, Role, Workload};
 use crate::sut::{Server, Watch};
 use crate::tally::Example;
 use crate::trial::{Conductor, Early, GroupSpec, TrialError};
-use crate::validity;
+use crate::validity::{self, Purpose};
 use crate::view::{self, Verbosity, View};
 use clap::ValueEnum;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -97,6 +97,8 @@ pub(super) struct Session<'a> {
     pub(super) spec: GroupSpec,
     /// How the load reaches the server, in place of what the options say: the grid changes it.
     pub(super) links: Option<Links>,
+    /// What is read off the trials: the grid changes it.
+    pub(super) purpose: Purpose,
     gates: Gates,
     restart: bool,
     trials: u32,
@@ -144,6 +146,7 @@ impl<'a> Session<'a> {
             spec,
             links: None,
             gates,
+            purpose: Purpose::default(),
             restart: server.sut_restart,
             trials: 0,
             explained: BTreeSet::new(),
@@ -220,7 +223,7 @@ impl<'a> Session<'a> {
     fn judged(&self, raw: &RawTrial) -> TrialReport {
         let mut trial = assemble::trial(raw);
         trial.verdict = self.criterion.judge(&trial).word().into();
-        trial.invalid = validity::check(&trial, &raw.workload);
+        trial.invalid = validity::check(&trial, &raw.workload, self.purpose);
         trial
     }
 

@@ -84,7 +84,7 @@ pub(super) fn judge_timers(median_us: u128, p99_us: u128, sleeps: usize) -> Find
     let topic = "timers";
     let seen = format!("{sleeps} sleeps of 500 µs ended {median_us} µs late (median), {p99_us} µs (p99)");
     let advice = "stop other work, keep the server off the generator's CPUs (--cpus here, --sut-cpu there), run sipstone \
-                  ahead of the rest (as root: chrt -f 50 sipstone …); in a virtual machine ask for CPUs of its own";
+                  ahead of the rest (as root: chrt -R -f 50 sipstone …); in a virtual machine ask for CPUs of its own";
     // A send lag of 1 ms at p99 makes a run invalid; a sleep is only part of it.
     match p99_us {
         0..=500 => Finding::good(topic, seen),

@@ -189,13 +189,14 @@ impl Handshakes {
     }
 
     /// What is wrong with them for a configuration: resumed where full was measured, or full where reuse was.
-    /// Only the sides that connect for every call are looked at, and of reuse the first handshake of each
-    /// worker may be full.
+    /// Only the sides that connect for every call are looked at, and of reuse the `first_ones` may be full, with callers
+    /// and with callees: a session must be made before it can be resumed.
     #[must_use]
-    pub fn faults(&self, configuration: Configuration, first_ones: u64) -> Vec<String> {
+    pub fn faults(&self, configuration: Configuration, first_ones: [u64; 2]) -> Vec<String> {
         let (left, right) = configuration.handshakes_per_call();
-        let sides = self.sides().into_iter().zip([left, right]).filter(|(_, per_call)| *per_call > 0);
-        let fault = |((side, full, resumed), _): ((&'static str, u64, u64), u32)| {
+        let sides = self.sides().into_iter().zip(first_ones).zip([left, right]);
+        let sides = sides.filter(|(_, per_call)| *per_call > 0);
+        let fault = |(((side, full, resumed), first_ones), _): (((&'static str, u64, u64), u64), u32)| {
             let all = full + resumed;
             if all == 0 {
                 return Some(format!("{configuration}: no handshake with {side} was counted"));
@@ -471,15 +472,22 @@ pub(crate) mod tests {
         let of = |id: &str| Configuration::of_id(id).unwrap();
         let full = Handshakes { callers_full: 1000, callees_full: 1000, ..Handshakes::default() };
         let resumed = Handshakes { callers_full: 2, callers_resumed: 998, ..Handshakes::default() };
-        assert!(full.faults(of("local-tls"), 2).is_empty());
-        assert!(resumed.faults(of("outbound-tls-reuse"), 2).is_empty());
-        assert_eq!(resumed.faults(of("outbound-tls"), 2).len(), 1);
-        assert_eq!(full.faults(of("local-tls-reuse"), 2).len(), 2);
+        assert!(full.faults(of("local-tls"), [2, 2]).is_empty());
+        assert!(resumed.faults(of("outbound-tls-reuse"), [2, 2]).is_empty());
+        assert_eq!(resumed.faults(of("outbound-tls"), [2, 2]).len(), 1);
+        assert_eq!(full.faults(of("local-tls-reuse"), [2, 2]).len(), 2);
+        let one_each = Handshakes { callees_full: 100, callees_resumed: 900, ..resumed };
+        assert!(
+            one_each.faults(of("local-tls-reuse"), [2, 100]).is_empty(),
+            "each of 100 callees was met once"
+        );
+        assert_eq!(one_each.faults(of("local-tls-reuse"), [2, 50]).len(), 1);
+        assert_eq!(full.faults(of("local-tls-reuse"), [2, 1000]).len(), 2, "none was resumed");
         let some = Handshakes { callers_full: 20, callers_resumed: 980, ..Handshakes::default() };
-        assert!(some.faults(of("outbound-tls-reuse"), 2)[0].contains("980 of 1000"));
-        assert!(Handshakes::default().faults(of("local-tls"), 0)[0].contains("no handshake"));
-        assert!(Handshakes::default().faults(of("local-tcp"), 0).is_empty());
-        assert!(full.faults(of("chain-tls-reuse"), 0).is_empty(), "a chain connects once");
+        assert!(some.faults(of("outbound-tls-reuse"), [2, 2])[0].contains("980 of 1000"));
+        assert!(Handshakes::default().faults(of("local-tls"), [0, 0])[0].contains("no handshake"));
+        assert!(Handshakes::default().faults(of("local-tcp"), [0, 0]).is_empty());
+        assert!(full.faults(of("chain-tls-reuse"), [0, 0]).is_empty(), "a chain connects once");
     }
 
     #[test]

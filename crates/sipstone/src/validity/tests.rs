@@ -74,7 +74,7 @@ fn good() -> (TrialReport, Workload) {
 
 /// The only problem, which must contain all these words.
 fn only(trial: &TrialReport, workload: &Workload, words: &[&str]) {
-    let problems = check(trial, workload);
+    let problems = check(trial, workload, Purpose::Latency);
     assert_eq!(problems.len(), 1, "{problems:?}");
     for word in words {
         assert!(problems[0].contains(word), "{word:?} is not in {:?}", problems[0]);
@@ -82,7 +82,7 @@ fn only(trial: &TrialReport, workload: &Workload, words: &[&str]) {
 }
 
 fn valid(trial: &TrialReport, workload: &Workload) {
-    assert_eq!(check(trial, workload), Vec::<String>::new());
+    assert_eq!(check(trial, workload, Purpose::Latency), Vec::<String>::new());
 }
 
 #[test]
@@ -100,6 +100,16 @@ fn a_late_generator_is_invalid_unless_the_server_is_much_slower() {
     valid(&trial, &workload);
     trial.generator.send_lag_p99_ms = Some(2.1);
     only(&trial, &workload, &["2.10 ms", "2.00 ms"]);
+}
+
+#[test]
+fn where_only_cost_is_measured_a_generator_may_be_later() {
+    let (mut trial, workload) = good();
+    trial.generator.send_lag_p99_ms = Some(49.0);
+    assert_eq!(check(&trial, &workload, Purpose::Cost), [""; 0]);
+    trial.generator.send_lag_p99_ms = Some(51.0);
+    assert!(check(&trial, &workload, Purpose::Cost)[0].contains("50.00 ms"));
+    assert_eq!(generator_faults(&trial, &workload, Purpose::Cost).len(), 1);
 }
 
 #[test]
@@ -189,7 +199,7 @@ fn authentication_adds_its_messages() {
     workload.auth = Auth::Cached;
     valid(&trial(class("invite", (6.2, 7.1), 1.0)), &workload);
     valid(&trial(class("invite", (6.0, 7.0), 1.0)), &workload);
-    assert_eq!(check(&trial(class("invite", (9.0, 9.0), 1.0)), &workload).len(), 1);
+    assert_eq!(check(&trial(class("invite", (9.0, 9.0), 1.0)), &workload, Purpose::Latency).len(), 1);
 }
 
 #[test]
@@ -228,7 +238,7 @@ fn each_class_of_a_mix_is_checked() {
 #[test]
 fn an_empty_trial_has_nothing_to_complain_about_but_its_rate() {
     let (_, workload) = good();
-    assert_eq!(check(&TrialReport::default(), &workload), Vec::<String>::new());
+    assert_eq!(check(&TrialReport::default(), &workload, Purpose::Latency), Vec::<String>::new());
     let silent = TrialReport { rate: 1000.0, measure_s: 120.0, ..TrialReport::default() };
     only(&silent, &workload, &["0.0/s instead of 1000.0/s"]);
 }
@@ -256,6 +266,21 @@ fn handshakes_of_the_wrong_kind_make_a_trial_invalid() {
     let problems = with_handshakes(TlsMode::Reuse, (20, 980), (500, 500));
     assert_eq!(problems.len(), 2);
     assert!(problems[0].contains("98.0 %") && problems[1].contains("as the server"), "{problems:?}");
+}
+
+/// With an address of its own for each callee, as many sessions must be made.
+#[test]
+fn the_first_handshake_with_each_callee_may_be_full() {
+    let side = |(full, resumed)| HandshakeReport { full, resumed, ..HandshakeReport::default() };
+    let mut workload = workload(Scenario::Invite);
+    workload.links.tls.mode = TlsMode::Reuse;
+    workload.links.callee.connections = Connections::PerCall;
+    workload.users.count = 100;
+    let problems = |callees| {
+        let connections = ConnectionReport { tls_server: side(callees), ..Default::default() };
+        handshakes(&connections, &workload).len()
+    };
+    assert_eq!([problems((100, 300)), problems((105, 295)), problems((90, 0))], [0, 1, 1]);
 }
 
 #[test]

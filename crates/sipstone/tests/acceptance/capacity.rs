@@ -36,7 +36,7 @@ fn search(
         let certain = |measured: &[(u64, u64, u64)]| criterion.certain(measured, &expected);
         let early = (phase != Phase::Overload).then_some(&certain as Early<'_>);
         let report = judged(&trial(&load, phase.word(), early), &criterion);
-        assert_eq!(validity::generator_faults(&report, &load), [""; 0]);
+        assert_eq!(validity::generator_faults(&report, &load, validity::Purpose::Latency), [""; 0]);
         search.record(Outcome::of(&criterion, &report, index));
     }
     unreachable!("a search ends");

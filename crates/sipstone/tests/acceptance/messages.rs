@@ -106,7 +106,14 @@ fn a_proxy_that_is_not_of_the_kind_that_the_run_says_is_caught() {
             let [problem] = report.invalid.as_slice() else { panic!("{scenario:?}: {:?}", report.invalid) };
             assert!(problem.contains("--proxy"), "{problem}");
             // The same trial is valid where nothing was said.
-            assert_eq!(validity::check(&report, &Workload { proxy: Proxy::Auto, ..load }), [""; 0]);
+            assert_eq!(
+                validity::check(
+                    &report,
+                    &Workload { proxy: Proxy::Auto, ..load },
+                    validity::Purpose::Latency
+                ),
+                [""; 0]
+            );
         }
     }
 }

@@ -178,10 +178,8 @@ fn the_systems_cas_are_used_where_none_are_named() {
     let own = pki.simple("s", "example.org");
     let profile = Profile { peer: PeerCertificate::Require, ..client_profile(None) };
     let settings = TlsSettings { clients: vec![profile], ..TlsSettings::default() };
-    let Ok(client) = Tls::load(settings) else {
-        eprintln!("skipped: this system has no CA certificates");
-        return;
-    };
+    // Where the system has none, nobody is trusted, which is seen the same way.
+    let client = Tls::load(settings).unwrap();
     let mut couple = Couple::new(&servers(vec![server_profile(&[own])]), &client);
     let why = couple.refusal(Some("example.org"));
     assert!(why.contains("no CA that we trust"), "{why}");

@@ -16,7 +16,7 @@ use crate::report::json;
 use crate::report::model::{Estimate, Report, Subject, TrialReport};
 use crate::spec::Tls;
 use crate::stats::{Verdict, slope};
-use crate::validity;
+use crate::validity::{self, Purpose};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
@@ -188,7 +188,8 @@ impl Run<'_> {
             }
         }
         subject.classes = assemble::class_facts(&workload, &subject.trials);
-        judge(&mut row, &mut subject, self.session.spec.threads);
+        let callees = workload.users.count.into();
+        judge(&mut row, &mut subject, self.session.spec.threads, callees);
         if self.args.peaks
             && let Some(why) = self.peak(&offer, &mut row, &mut subject)?
         {
@@ -205,11 +206,12 @@ impl Run<'_> {
         subject: &mut Subject,
     ) -> Result<Result<(), String>, Refusal> {
         let workload = self.session.workload(offer, Pace { rate, ..self.pace })?;
+        self.session.purpose = Purpose::Cost;
         for attempt in 0..=HICCUPS_MAX {
             peak::pause(&self.session, self.args.search.cooldown);
             match self.session.measure(&workload, "run", Ending::WhenHopeless) {
                 Ok(trial) => {
-                    let faults = validity::generator_faults(&trial, &workload);
+                    let faults = validity::generator_faults(&trial, &workload, Purpose::Cost);
                     if faults.is_empty() || attempt == HICCUPS_MAX {
                         subject.trials.push(trial);
                         break;
@@ -233,6 +235,7 @@ impl Run<'_> {
         subject: &mut Subject,
     ) -> Result<Option<String>, Refusal> {
         let invalid = self.session.report.invalid.len();
+        self.session.purpose = Purpose::Latency;
         let course = peak::subject(&mut self.session, offer, &self.args.search)?;
         let reasons: Vec<String> = self.session.report.invalid.drain(invalid..).collect();
         match course {
@@ -278,8 +281,8 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     std::fs::rename(&new, path)
 }
 
-/// Slope, handshakes and what is wrong, from the trials.
-fn judge(row: &mut Row, subject: &mut Subject, threads: u16) {
+/// Slope, handshakes and what is wrong, from the trials; of the `callees` each has an address of its own.
+fn judge(row: &mut Row, subject: &mut Subject, threads: u16, callees: u64) {
     let usable: Vec<&TrialReport> = subject
         .trials
         .iter()
@@ -300,7 +303,8 @@ fn judge(row: &mut Row, subject: &mut Subject, threads: u16) {
     (row.handshakes, row.agreed) = handshakes(&subject.trials);
     let runs = u64::try_from(subject.trials.len()).unwrap_or(u64::MAX);
     let configuration = row.configuration();
-    let faults = row.handshakes.faults(configuration, runs.saturating_mul(threads.into()));
+    let threads = runs.saturating_mul(threads.into());
+    let faults = row.handshakes.faults(configuration, [threads, threads.saturating_add(callees)]);
     if configuration.security == Security::TlsReuse && !faults.is_empty() {
         row.not_supported = Some(faults.join("; "));
         return;
@@ -376,7 +380,7 @@ mod tests {
     fn judged(id: &str, trials: Vec<TrialReport>) -> Row {
         let mut row = Row::new(Configuration::of_id(id).unwrap());
         let mut subject = Subject { trials, ..Subject::default() };
-        judge(&mut row, &mut subject, 1);
+        judge(&mut row, &mut subject, 1, 0);
         row
     }
 
