@@ -76,8 +76,10 @@ impl fmt::Display for Line {
 
 type Field = fn(&Snapshot) -> u64;
 
+type HandshakeField = fn(&HandshakeStatistics) -> u64;
+
 /// TLS handshakes by kind, and why others failed.
-const HANDSHAKES: &[(&str, fn(&HandshakeStatistics) -> u64)] = &[
+const HANDSHAKES: &[(&str, HandshakeField)] = &[
     ("tls_accepted_full", |s| s.accepted_full),
     ("tls_accepted_resumed", |s| s.accepted_resumed),
     ("tls_connected_full", |s| s.connected_full),
@@ -190,8 +192,10 @@ mod tests {
             totals.put(shard, Snapshot { reports: 1, counters, transactions: 3, ..Snapshot::default() });
         }
         assert!(totals.are_of(1));
-        let line = totals.line(7).to_string();
+        let handshakes = HandshakeStatistics { accepted_full: 5, ..HandshakeStatistics::default() };
+        let line = totals.line(7, handshakes).to_string();
         assert!(line.starts_with("bindings=7 transactions=6 ") && line.contains(" requests=41 "), "{line}");
+        assert!(line.contains(" tls_accepted_full=5 "), "{line}");
         assert!(!line.contains('\n'));
     }
 }

@@ -491,7 +491,7 @@ pub(crate) fn workload(scenario: Scenario, rate: f64, measure: Duration) -> Work
 pub(crate) fn judged(raw: &RawTrial, criterion: &Criterion) -> TrialReport {
     let mut report = assemble::trial(raw);
     report.verdict = criterion.judge(&report).word().into();
-    report.invalid = validity::check(&report, &raw.workload);
+    report.invalid = validity::check(&report, &raw.workload, validity::Purpose::Latency);
     report
 }
 
