@@ -487,17 +487,46 @@ fn headers_without_end_cost_no_more_than_their_limit() {
 
 // --- resets that the shard has not seen yet ------------------------------------------------------------------------------
 
+/// The next connection of the server.
+fn called(listener: &TcpListener) -> TcpStream {
+    listener.set_nonblocking(true).unwrap();
+    let begin = Instant::now();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                return stream;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(begin.elapsed() < PATIENCE, "the server connects to nobody");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A peer that the server has connected to and asked something, and the way there.
+fn asked(server: &Server) -> (TcpListener, TcpStream, engine::Path) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = listener.local_addr().unwrap();
+    server.send_to(remote, &request(1));
+    let mut phone = called(&listener);
+    expect(&mut phone, &request(1));
+    (listener, phone, engine::Path::new(engine::ListenerId(1), None, remote))
+}
+
 /// RFC 3261 §18.2.2.
 #[test]
 fn a_response_written_to_a_connection_just_reset_goes_to_the_port_of_its_sent_by() {
     let server = tcp(&settings());
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut phone = server.connect();
     ask(&mut phone, 1);
     let path = server.next_message().path;
     let port = listener.local_addr().unwrap().port();
     server.send_after(|| reset(phone), path, port, &answered(2));
-    let (mut again, _) = listener.accept().unwrap();
+    let mut again = called(&listener);
     expect(&mut again, &answered(2));
     server.nothing_comes();
     server.stop();
@@ -507,16 +536,11 @@ fn a_response_written_to_a_connection_just_reset_goes_to_the_port_of_its_sent_by
 #[test]
 fn a_request_written_to_a_connection_just_reset_takes_a_new_one() {
     let server = tcp(&settings());
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = listener.local_addr().unwrap();
-    server.send_to(remote, &request(1));
-    let (mut phone, _) = listener.accept().unwrap();
-    expect(&mut phone, &request(1));
+    let (listener, mut phone, path) = asked(&server);
     send(&mut phone, &answered(1));
     server.next_message();
-    let path = engine::Path::new(engine::ListenerId(1), None, remote);
     server.send_after(|| reset(phone), path, 0, &request(2));
-    let (mut again, _) = listener.accept().unwrap();
+    let mut again = called(&listener);
     expect(&mut again, &request(2));
     server.nothing_comes();
     server.stop();
@@ -526,14 +550,9 @@ fn a_request_written_to_a_connection_just_reset_takes_a_new_one() {
 #[test]
 fn a_reset_connection_on_which_more_was_asked_is_told_of() {
     let server = tcp(&settings());
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let remote = listener.local_addr().unwrap();
-    server.send_to(remote, &request(1));
-    let (mut phone, _) = listener.accept().unwrap();
-    expect(&mut phone, &request(1));
-    let path = engine::Path::new(engine::ListenerId(1), None, remote);
+    let (_listener, phone, path) = asked(&server);
     server.send_after(|| reset(phone), path, 0, &request(2));
-    assert_eq!(server.next_error().remote, remote);
+    assert_eq!(server.next_error().remote, path.remote);
     server.stop();
 }
 

@@ -6,7 +6,8 @@
 mod link;
 
 pub use link::{
-    Close, Connections, Link, Links, OwnCertificate, POOL_MAX, Tls, TlsMode, TlsVersion, Transport,
+    CONTACTS_MAX, Close, Connections, Link, Links, OwnCertificate, POOL_MAX, Tls, TlsMode, TlsVersion,
+    Transport,
 };
 
 use serde::{Deserialize, Serialize};

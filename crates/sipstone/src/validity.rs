@@ -4,7 +4,7 @@
 //! what to do about it.
 
 use crate::report::model::{ClassReport, ConnectionReport, HandshakeReport, TrialReport};
-use crate::spec::{Auth, Class, Connections, Proxy, Shape, TlsMode, Workload};
+use crate::spec::{Auth, CONTACTS_MAX, Class, Proxy, Shape, TlsMode, Workload};
 use crate::tally::Failure;
 
 /// Least limit of the send lag's 99th percentile, milliseconds.
@@ -84,12 +84,16 @@ fn exhausted(connections: &ConnectionReport) -> Vec<String> {
     problems
 }
 
+/// Sessions that a server must make with callees before it can resume them: one for each contact, where it connects to
+/// those anew for each call or transaction.
+#[must_use]
+pub fn callee_sessions(workload: &Workload) -> u64 {
+    if workload.links.callee.connections.stay() { 0 } else { workload.users.count.min(CONTACTS_MAX).into() }
+}
+
 /// Handshakes of the wrong kind: what was measured is not what was asked for.
 fn handshakes(connections: &ConnectionReport, workload: &Workload) -> Vec<String> {
-    let callees = match workload.links.callee.connections {
-        Connections::PerCall | Connections::PerTransaction => u64::from(workload.users.count),
-        Connections::Single | Connections::Pool(_) => 0,
-    };
+    let callees = callee_sessions(workload);
     let sides = [
         ("as the client", &connections.tls_client, 0),
         // The server makes a session with each address.

@@ -195,8 +195,8 @@ impl Handshakes {
     pub fn faults(&self, configuration: Configuration, first_ones: [u64; 2]) -> Vec<String> {
         let (left, right) = configuration.handshakes_per_call();
         let sides = self.sides().into_iter().zip(first_ones).zip([left, right]);
-        let sides = sides.filter(|(_, per_call)| *per_call > 0);
-        let fault = |(((side, full, resumed), first_ones), _): (((&'static str, u64, u64), u64), u32)| {
+        let sides = sides.filter(|(_, per_call)| *per_call > 0).map(|(side, _)| side);
+        let fault = |((side, full, resumed), first_ones): ((&'static str, u64, u64), u64)| {
             let all = full + resumed;
             if all == 0 {
                 return Some(format!("{configuration}: no handshake with {side} was counted"));

@@ -9,11 +9,8 @@ use super::stream::tls::{Ends, own_certificate};
 use super::stream::{Equipment, Place, limits, listen};
 use super::worker_thread::share_of;
 use crate::load::SocketId;
-use crate::spec::{Connections, Link, Tls};
+use crate::spec::{CONTACTS_MAX, Connections, Link, Tls};
 use std::net::{SocketAddr, TcpListener};
-
-/// Most listeners of one worker, where every callee should have its own: further callees share them.
-pub(super) const LISTENERS_MAX: u32 = 1024;
 
 /// The port of the callees of the first group's first thread; the next thread's is one higher, the next group's
 /// [`GROUP_PORTS`] higher. Below the usual ephemeral ports.
@@ -183,7 +180,7 @@ fn callee_places(plan: &Plan, index: u16) -> u32 {
     match callee.connections {
         Connections::Single => 1,
         Connections::Pool(count) => share_of((0, count), index, plan.threads).1,
-        Connections::PerCall | Connections::PerTransaction => users.clamp(1, LISTENERS_MAX),
+        Connections::PerCall | Connections::PerTransaction => users.clamp(1, CONTACTS_MAX),
     }
 }
 

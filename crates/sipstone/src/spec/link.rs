@@ -103,6 +103,10 @@ impl std::fmt::Display for Transport {
     }
 }
 
+/// Contacts that the callees of a worker thread have at most, each with a port of its own, where the server is to connect
+/// anew for each call or transaction.
+pub const CONTACTS_MAX: u32 = 1024;
+
 /// How many connections a side has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "kebab-case")]

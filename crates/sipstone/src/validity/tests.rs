@@ -3,7 +3,7 @@
 use super::*;
 use crate::report::model::LatencyReport;
 use crate::scenario::sipstone_mix;
-use crate::spec::{Choice, Links, Scenario, Target, Users};
+use crate::spec::{Choice, Connections, Links, Scenario, Target, Users};
 use std::time::Duration;
 
 fn workload(scenario: Scenario) -> Workload {
@@ -281,6 +281,10 @@ fn the_first_handshake_with_each_callee_may_be_full() {
         handshakes(&connections, &workload).len()
     };
     assert_eq!([problems((100, 300)), problems((105, 295)), problems((90, 0))], [0, 1, 1]);
+    workload.users.count = 10_000;
+    assert_eq!(callee_sessions(&workload), u64::from(CONTACTS_MAX), "users share contacts");
+    workload.links.callee.connections = Connections::Pool(3);
+    assert_eq!(callee_sessions(&workload), 0, "those connections stay");
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl Run<'_> {
             }
         }
         subject.classes = assemble::class_facts(&workload, &subject.trials);
-        let callees = workload.users.count.into();
+        let callees = validity::callee_sessions(&workload);
         judge(&mut row, &mut subject, self.session.spec.threads, callees);
         if self.args.peaks
             && let Some(why) = self.peak(&offer, &mut row, &mut subject)?
