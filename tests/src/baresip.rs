@@ -38,6 +38,12 @@ impl Baresip {
         Self::with_account(server, user, transport, "")
     }
 
+    /// One who knows a password.
+    pub fn with_password(server: &Server, user: &str, password: &str) -> Self {
+        let more = format!(";auth_user={user};auth_pass=\"{password}\"");
+        Self::with_account(server, user, Transport::Udp, &more)
+    }
+
     /// One whose media is encrypted and finds its way as browsers ask for it (RFC 8827).
     pub fn for_browsers(server: &Server, user: &str) -> Self {
         Self::with_account(server, user, Transport::Udp, ";mediaenc=dtls_srtp;medianat=ice")
@@ -58,7 +64,7 @@ impl Baresip {
                 .map(|(name, file)| format!("{name} {}\n", path(file)));
             configuration += &lines.concat();
         }
-        if !more.is_empty() {
+        if more.contains("dtls_srtp") {
             // Only where they are needed: loading them makes a key, which takes seconds.
             configuration += "rtcp_mux yes\nmodule srtp.so\nmodule dtls_srtp.so\nmodule ice.so\n";
         }

@@ -28,10 +28,24 @@ impl Linphone {
     ///
     /// When it is not installed.
     pub fn over(transport: Transport, server: &Server, user: &str) -> Self {
+        Self::with_account(transport, server, user, None)
+    }
+
+    /// One over UDP who knows a password.
+    pub fn with_password(server: &Server, user: &str, password: &str) -> Self {
+        Self::with_account(Transport::Udp, server, user, Some(password))
+    }
+
+    fn with_account(transport: Transport, server: &Server, user: &str, password: Option<&str>) -> Self {
         let scratch = Scratch::new(user);
         // Without a place for its databases it keeps no account.
         fs::create_dir_all(scratch.file(".local/share/linphone")).expect("the scratch directory is writable");
-        let file = scratch.write("linphonerc", &configuration(transport, server, user));
+        let mut text = configuration(transport, server, user);
+        if let Some(password) = password {
+            let domain = server.address().ip();
+            text += &format!("\n[auth_info_0]\nusername={user}\npasswd={password}\ndomain={domain}\n");
+        }
+        let file = scratch.write("linphonerc", &text);
         let log = scratch.create("screen.log");
         let err = log.try_clone().expect("a log can be written to twice");
         let child = Command::new("linphonec")
@@ -56,6 +70,21 @@ impl Linphone {
     pub fn expect(&self, text: &str) {
         let said = poll(PROGRAM_PATIENCE, || self.scratch.read("screen.log").contains(text).then_some(()));
         assert!(said.is_some(), "{} never says: {text}", self.user);
+    }
+
+    /// It must not become registered for so long, although it is asked again and again.
+    ///
+    /// # Panics
+    ///
+    /// When it does.
+    pub fn expect_not_registered(&mut self, lasting: Duration) {
+        let deadline = Instant::now() + lasting;
+        while Instant::now() < deadline {
+            self.command("status register");
+            thread::sleep(Duration::from_millis(200));
+            let said = self.scratch.read("screen.log");
+            assert!(!said.contains("registered, identity="), "{} is registered:\n{said}", self.user);
+        }
     }
 
     /// Waits until it is registered, which it says when it is asked.

@@ -52,11 +52,14 @@ pub struct Start {
     configuration: String,
     listen: Vec<(Transport, SocketAddr)>,
     arguments: Vec<String>,
+    defines: Vec<String>,
     environment: Vec<(String, String)>,
     tls: Option<(Authority, String)>,
     network: Option<Network>,
     /// Strowger starts without a file.
     embedded: bool,
+    /// What it keeps outlives it.
+    state: Option<PathBuf>,
 }
 
 /// A running server. Dropping it stops it, and fails the test if it has crashed.
@@ -66,6 +69,7 @@ pub struct Server {
     authority: Option<Authority>,
     network: Option<Network>,
     child: Child,
+    state: PathBuf,
     scratch: Scratch,
     /// It was told to stop, so its end is no crash.
     stopping: bool,
@@ -87,10 +91,12 @@ impl Start {
             configuration: text,
             listen,
             arguments: Vec::new(),
+            defines: Vec::new(),
             environment: Vec::new(),
             tls: None,
             network: None,
             embedded: false,
+            state: None,
         }
     }
 
@@ -167,6 +173,26 @@ impl Start {
         self
     }
 
+    /// With this directory for what it keeps, instead of one that ends with it.
+    #[must_use]
+    pub fn state(mut self, directory: &Path) -> Self {
+        self.state = Some(directory.to_owned());
+        self
+    }
+
+    /// At this address instead of one of its own.
+    #[must_use]
+    pub fn at(self, address: SocketAddr) -> Self {
+        self.listening_only_on([address])
+    }
+
+    /// With `NAME` defined for the configuration, as `VALUE` as it stands there.
+    #[must_use]
+    pub fn define(mut self, name: &str, value: &str) -> Self {
+        self.defines.push(if value.is_empty() { name.to_owned() } else { format!("{name}={value}") });
+        self
+    }
+
     /// With this text put before a line of the configuration that begins with `before`.
     ///
     /// # Panics
@@ -185,7 +211,18 @@ impl Start {
     /// # Panics
     ///
     /// When it does not start.
-    pub fn spawn(mut self) -> Server {
+    pub fn spawn(self) -> Server {
+        let mut server = self.begin();
+        server.wait_until_ready();
+        server
+    }
+
+    /// Starts it, and does not wait: for one that may not come up.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such program.
+    pub fn begin(mut self) -> Server {
         let scratch = Scratch::new("server");
         let (text, listens) = rewrite_listen(&self.configuration, &self.listen);
         let file = scratch.write("server.cfg", &text);
@@ -209,9 +246,8 @@ impl Start {
         let child = spawn(command.stdin(Stdio::null()).stdout(log).stderr(err));
         let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (authority, network) = (tls.map(|(authority, _)| authority), self.network);
-        let mut server = Server { listen: self.listen, authority, network, child, scratch, stopping: false };
-        server.wait_until_ready();
-        server
+        let state = self.state.unwrap_or_else(|| scratch.file("state"));
+        Server { listen: self.listen, authority, network, child, state, scratch, stopping: false }
     }
 
     /// The command line up to what depends on the listeners.
@@ -221,17 +257,19 @@ impl Start {
             Some(network) => network.command(&program),
             None => Command::new(program),
         };
+        command.env("STATE_DIRECTORY", self.state.as_deref().unwrap_or(&scratch.file("state")));
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         if !is_strowger() {
             let streams = self.listen.iter().any(|(transport, _)| *transport != Transport::Udp);
             kamailio(&mut command, file, scratch, streams);
             command.args(["-A", "WITH_NATHELPER"]);
-            return command;
+        } else {
+            if !self.embedded {
+                command.arg("run").arg(file);
+            }
+            command.args(&self.arguments);
         }
-        if !self.embedded {
-            command.arg("run").arg(file);
-        }
-        command.args(&self.arguments);
+        command.args(self.defines.iter().flat_map(|define| ["-A", define]));
         command
     }
 }
@@ -336,6 +374,61 @@ impl Server {
         signal(&self.child, which);
     }
 
+    /// The directory of what it keeps.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// How often its log says this.
+    pub fn log_count(&self, text: &str) -> usize {
+        self.log().matches(text).count()
+    }
+
+    /// Ends it as `kill -9` does.
+    pub fn kill_at_once(mut self) {
+        self.stopping = true;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Whether it answers one question, now.
+    pub fn answers_now(&self) -> bool {
+        ping(self.address())
+    }
+
+    /// Waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// When it ends, or does not.
+    pub fn wait_until_ready(&mut self) {
+        let ready = poll(PATIENCE, || {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                self.stopping = true;
+                panic!("the server ended at once ({status}):\n{}", self.log());
+            }
+            self.is_ready().then_some(())
+        });
+        assert!(ready.is_some(), "the server does not answer");
+    }
+
+    /// Waits for the end of one that must not come up, and returns its exit code and what it said.
+    ///
+    /// # Panics
+    ///
+    /// When it does not end.
+    pub fn expect_refusal(mut self) -> (Option<i32>, String) {
+        self.stopping = true;
+        let status = wait_for_exit(&mut self.child, 3 * PATIENCE);
+        let status = status.unwrap_or_else(|| panic!("the server runs:\n{}", self.log()));
+        (status.code(), self.log())
+    }
+
     /// The URI of a user of this server.
     pub fn uri(&self, user: &str) -> String {
         match self.address() {
@@ -379,17 +472,6 @@ impl Server {
     /// Waits for its end after [`Server::stop`]; `None` when it has not come within the limit.
     pub fn wait_for_exit(&mut self, limit: Duration) -> Option<ExitStatus> {
         wait_for_exit(&mut self.child, limit)
-    }
-
-    fn wait_until_ready(&mut self) {
-        let ready = poll(PATIENCE, || {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                self.stopping = true;
-                panic!("the server ended at once ({status}):\n{}", self.log());
-            }
-            self.is_ready().then_some(())
-        });
-        assert!(ready.is_some(), "the server does not answer");
     }
 
     /// Whether it answers, or takes connections where a ping does not get to.

@@ -306,9 +306,22 @@ impl Kamailio {
     ///
     /// When it is not installed, or does not start.
     pub fn start(configuration: &str, arguments: &[&str]) -> Self {
+        Self::start_at(SocketAddr::from((loopback(), SIP_PORT)), configuration, arguments, &[])
+    }
+
+    /// The same at this address, with these variables in its environment.
+    ///
+    /// # Panics
+    ///
+    /// When it is not installed, or does not start.
+    pub fn start_at(
+        address: SocketAddr,
+        configuration: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(configuration);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let address = SocketAddr::from((loopback(), SIP_PORT));
         let listen = format!("listen=udp:{address}");
         let lines = text.lines().map(|line| if line.starts_with("listen=") { &listen } else { line });
         let text: String = lines.flat_map(|line| [line, "\n"]).collect();
@@ -316,6 +329,7 @@ impl Kamailio {
         let file = scratch.write("kamailio.cfg", &text);
         let mut command = Command::new(kamailio_binary());
         command.args(["-DD", "-E", "-T", "-m", "64", "-M", "8", "-n", "1"]).args(arguments);
+        command.envs(environment.iter().copied());
         command.arg("-Y").arg(scratch.path()).arg("-P").arg(scratch.file("pid")).arg("-f").arg(file);
         let (log, err) = (scratch.create("stdout.log"), scratch.create("stderr.log"));
         let child = command.stdin(Stdio::null()).stdout(log).stderr(err).spawn();
@@ -328,6 +342,11 @@ impl Kamailio {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What it has written to its standard error.
+    pub fn log(&self) -> String {
+        self.scratch.read("stderr.log")
     }
 
     fn wait_until_it_listens(&mut self) {

@@ -11,14 +11,21 @@ use end_to_end::{
 
 /// Runs strowger, which must end by itself.
 fn strowger(arguments: &[&str]) -> Output {
-    let child = spawn(arguments);
+    // What it keeps goes there and not where a server of this machine has its own.
+    let state = Scratch::new("state");
+    let child = spawn(arguments, &state);
     let output = finished(child);
     output.unwrap_or_else(|| panic!("strowger {arguments:?} does not end"))
 }
 
-fn spawn(arguments: &[&str]) -> Child {
+fn spawn(arguments: &[&str], state: &Scratch) -> Child {
     let mut command = Command::new(strowger_binary());
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(arguments)
+        .env("STATE_DIRECTORY", state.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command.spawn().expect("strowger starts")
 }
 
@@ -231,7 +238,9 @@ fn a_configuration_on_standard_input_runs() {
     only_strowger!("the command line is ours");
     let address = format!("{}:5060", loopback());
     let file = std::fs::File::open(end_to_end::conf_directory().join("default.cfg")).expect("the example");
+    let state = Scratch::new("state");
     let mut command = Command::new(strowger_binary());
+    command.env("STATE_DIRECTORY", state.path());
     command.args(["run", "-", "-l", &format!("udp:{address}")]).stdin(file);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("strowger starts");
     let alice = Phone::between(address.parse().expect("an address"), (loopback(), 0).into(), "alice");

@@ -78,6 +78,7 @@ fn the_edge_serves_as_its_header_says() {
     strowger(&["cert", "client", "--ca", "ca", "--name", "edge.example.com", "--out", "."]);
     strowger(&["check", "edge.cfg"]);
     let mut edge = Command::new(strowger_binary());
+    edge.env("STATE_DIRECTORY", scratch.file("state"));
     let mut edge =
         edge.args(["run", "edge.cfg"]).current_dir(scratch.path()).spawn().expect("the server starts");
     let phones = Credentials::trusting(&Authority::made_elsewhere(scratch.file("ca/ca.pem")));

@@ -1,4 +1,4 @@
-//! What the end-to-end tests drive (SIP peers, a browser), and how it gets installed.
+//! What the end-to-end tests drive (SIP peers, a browser, databases), and how it gets installed.
 
 use std::env;
 use std::fs;
@@ -17,6 +17,14 @@ const NEEDED: &[(&str, &str)] = &[
     ("kamailio", "kamailio"),
     ("/usr/lib/x86_64-linux-gnu/kamailio/modules/tls.so", "kamailio-tls-modules"),
     ("/usr/lib/x86_64-linux-gnu/kamailio/modules/websocket.so", "kamailio-websocket-modules"),
+    ("/usr/lib/x86_64-linux-gnu/kamailio/modules/db_postgres.so", "kamailio-postgres-modules"),
+    ("/usr/lib/x86_64-linux-gnu/kamailio/modules/db_mysql.so", "kamailio-mysql-modules"),
+    ("/usr/lib/x86_64-linux-gnu/kamailio/modules/db_sqlite.so", "kamailio-sqlite-modules"),
+    ("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"),
+    ("mariadbd", "mariadb-server-core"),
+    ("mariadb", "mariadb-client-core"),
+    ("sqlite3", "sqlite3"),
+    ("setpriv", "util-linux"),
 ];
 
 /// The npm packages of the browser's phones: `package-lock.json` there says which, to the byte.
@@ -43,7 +51,9 @@ fn debian_packages() -> Result<(), String> {
     }
     let install = format!("apt-get install -y --no-install-recommends {}", missing.join(" "));
     if !is_root() {
-        return Err(format!("the tests drive SIP peers that are not installed; run:\n    sudo {install}"));
+        return Err(format!(
+            "the tests drive SIP peers and databases that are not installed; run:\n    sudo {install}"
+        ));
     }
     println!("==> packages: {}", missing.join(" "));
     shell("apt-get update")?;

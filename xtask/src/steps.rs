@@ -41,6 +41,11 @@ pub(crate) const END_TO_END: &[Step] = &[
         arguments: &["build", "--release", "-p", "strowger", "-p", "sipstone", "--locked"],
     },
     Step {
+        heading: "databases",
+        environment: &[],
+        arguments: &["test", "-p", "store", "--locked", "--", "--ignored"],
+    },
+    Step {
         heading: "end-to-end tests",
         environment: &[("RUST_TEST_THREADS", "6")],
         arguments: &["test", "-p", "end-to-end", "--locked"],

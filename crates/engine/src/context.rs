@@ -66,6 +66,11 @@ pub enum Handled<S> {
     Done,
     /// It waits. The engine makes a transaction if there is none (503 if that is not possible), keeps message, edits,
     /// targets and state, and calls [`TransactionUser::on_answer`] later.
+    ///
+    /// A transaction made for that absorbs copies of the request while the script waits, and goes when the script has
+    /// ended, unless the script asked for one or relayed, or a provisional response went out: to the script, and to its
+    /// client, it is as if there were none (a stateless UAS, RFC 3261 §8.2.7). A copy that comes later runs the script
+    /// anew.
     Suspend {
         /// Handed back with the answer.
         state: S,
@@ -400,7 +405,13 @@ impl<'a, S> RequestContext<'a, S> {
     ) -> Result<(), ReplyError> {
         self.check_reply(status)?;
         let reply = crate::reply::Reply { status, reason, headers, body };
-        match self.entry {
+        if status < 200
+            && let Some(id) = self.entry
+        {
+            // RFC 3261 §8.2.7: a stateless UAS sends no provisional responses.
+            self.core.keep_transaction(id);
+        }
+        match self.kept() {
             Some(entry) => self.core.reply(entry, &self.message, &reply, self.now, self.out)?,
             None => self.core.reply_stateless(&self.message, &self.arrival, &reply, self.out),
         }
@@ -436,9 +447,14 @@ impl<'a, S> RequestContext<'a, S> {
     pub fn reply_error(&mut self) -> Result<(), ReplyError> {
         self.check_reply(500)?;
         let error = self.plan.error;
-        self.core.reply_error(self.entry, &self.message, &self.arrival, error, self.now, self.out)?;
+        self.core.reply_error(self.kept(), &self.message, &self.arrival, error, self.now, self.out)?;
         self.plan.replied = Some(error.map_or(500, RelayError::status));
         Ok(())
+    }
+
+    /// Its transaction, unless that is there only while the script waits.
+    pub(crate) fn kept(&self) -> Option<EntryId> {
+        self.entry.filter(|&id| !self.core.is_ephemeral(id))
     }
 
     fn check_reply(&self, status: u16) -> Result<(), ReplyError> {
@@ -506,7 +522,9 @@ impl<'a, S> RequestContext<'a, S> {
     ///
     /// See [`EngineError`].
     pub fn create_transaction(&mut self) -> Result<(), EngineError> {
-        if self.entry.is_none() {
+        if let Some(id) = self.entry {
+            self.core.keep_transaction(id);
+        } else {
             match self.core.create(&self.message, &self.arrival, self.now) {
                 Ok(entry) => self.entry = Some(entry),
                 Err(error) => {
@@ -522,7 +540,7 @@ impl<'a, S> RequestContext<'a, S> {
 
     /// Whether the request has a transaction.
     pub fn has_transaction(&self) -> bool {
-        self.entry.is_some()
+        self.kept().is_some()
     }
 
     /// Whether the INVITE was cancelled (RFC 3261 §9.2).

@@ -29,7 +29,7 @@ pub struct Counters {
     pub retransmissions_in: u64,
     /// Requests and responses sent again.
     pub retransmissions_out: u64,
-    /// Transactions created.
+    /// Transactions created; those that were there only while a script waited are not counted.
     pub transactions_created: u64,
     /// Transactions dropped because a panic cut short what was done with them.
     pub transactions_lost: u64,

@@ -2,6 +2,8 @@
 //!
 //! One mutation ([`Endpoint::handle`](crate::Endpoint::handle)), drain all outputs, next mutation.
 
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
@@ -79,7 +81,39 @@ pub enum Ask {
         /// The name, as it stood in the URI.
         host: alloc::string::String,
     },
+    /// Rows of a table: [`Answer::Rows`].
+    Select(Box<Select>),
+    /// All changes of this address-of-record's bindings that were made so far reach their store: [`Answer::Done`].
+    Persist {
+        /// The key of the address-of-record in the location service.
+        aor: Box<[u8]>,
+    },
+    /// The bindings of this address-of-record are replaced by what their store holds, which others write, too:
+    /// [`Answer::Done`].
+    Refresh {
+        /// The key of the address-of-record in the location service.
+        aor: Box<[u8]>,
+    },
 }
+
+/// Rows that are asked of a database: those in which each key column equals its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Select {
+    /// Which of the configuration's databases, by its place among them.
+    pub database: u16,
+    /// The table.
+    pub table: Arc<str>,
+    /// The columns that are wanted, in the order of the answer's.
+    pub columns: Arc<[Arc<str>]>,
+    /// Key columns and their values.
+    pub keys: Vec<(Arc<str>, Box<[u8]>)>,
+    /// Rows that are wanted at most.
+    pub rows_max: u16,
+}
+
+/// Rows of a table; each has a text for every column that was asked for, `None` where it is NULL.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rows(pub Vec<Vec<Option<Box<[u8]>>>>);
 
 /// The answer to an [`Ask`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +121,45 @@ pub enum Ask {
 pub enum Answer<'a> {
     /// The addresses of a name, best first; empty where it has none.
     Addresses(&'a [IpAddr]),
-    /// No answer could be had.
+    /// The rows that were found.
+    Rows(&'a Rows),
+    /// What was asked for is done.
+    Done,
+    /// The database answered that it cannot: it is full, read-only, or lacks the table. Whoever asks again at once gets
+    /// the same answer.
+    Refused,
+    /// No answer could be had: nobody there, or too late.
     Failed,
+}
+
+/// An [`Answer`] that owns what it says, to be carried from another thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OwnedAnswer {
+    /// See [`Answer::Addresses`].
+    Addresses(Vec<IpAddr>),
+    /// See [`Answer::Rows`].
+    Rows(Rows),
+    /// See [`Answer::Done`].
+    Done,
+    /// See [`Answer::Refused`].
+    Refused,
+    /// See [`Answer::Failed`].
+    Failed,
+}
+
+impl OwnedAnswer {
+    /// What it says.
+    #[must_use]
+    pub fn as_answer(&self) -> Answer<'_> {
+        match self {
+            OwnedAnswer::Addresses(addresses) => Answer::Addresses(addresses),
+            OwnedAnswer::Rows(rows) => Answer::Rows(rows),
+            OwnedAnswer::Done => Answer::Done,
+            OwnedAnswer::Refused => Answer::Refused,
+            OwnedAnswer::Failed => Answer::Failed,
+        }
+    }
 }
 
 /// What happens to an endpoint.

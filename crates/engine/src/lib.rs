@@ -47,6 +47,8 @@ pub use context::{
 };
 pub use counters::Counters;
 pub use endpoint::Endpoint;
-pub use io::{Answer, Ask, AskId, DomainId, FlowId, Input, ListenerId, Outbox, Output, Path};
+pub use io::{
+    Answer, Ask, AskId, DomainId, FlowId, Input, ListenerId, Outbox, Output, OwnedAnswer, Path, Rows, Select,
+};
 pub use own::Own;
 pub use steer::steer;

@@ -154,6 +154,18 @@ impl<S> Core<S> {
         arrival: &Arrival,
         now: Instant,
     ) -> Result<EntryId, EngineError> {
+        let id = self.create_ephemeral(message, arrival, now)?;
+        self.keep_transaction(id);
+        Ok(id)
+    }
+
+    /// Makes a server transaction for the time that a script waits: nobody has asked for one.
+    pub(crate) fn create_ephemeral(
+        &mut self,
+        message: &Message<'_>,
+        arrival: &Arrival,
+        now: Instant,
+    ) -> Result<EntryId, EngineError> {
         let method = message.method();
         if method == Method::Ack {
             return Err(EngineError::Ack);
@@ -187,6 +199,7 @@ impl<S> Core<S> {
             best: None,
             challenges: Vec::new(),
             work: None,
+            ephemeral: true,
             suspended: None,
             held_back: false,
             long: false,
@@ -199,9 +212,22 @@ impl<S> Core<S> {
         let id = self.table.insert(entry).ok_or(EngineError::TableFull)?;
         self.busy = Some(id);
         self.unfinished += 1;
-        self.counters.transactions_created += 1;
         self.arm_server(id, actions, now);
         Ok(id)
+    }
+
+    /// Somebody wants this transaction, or a provisional response has gone out: it lives by its timers.
+    pub(crate) fn keep_transaction(&mut self, id: EntryId) {
+        if let Some(entry) = self.table.get_mut(id)
+            && core::mem::take(&mut entry.ephemeral)
+        {
+            self.counters.transactions_created += 1;
+        }
+    }
+
+    /// Whether a transaction is there only for the time that its script waits.
+    pub(crate) fn is_ephemeral(&self, id: EntryId) -> bool {
+        self.table.get(id).is_some_and(|entry| entry.ephemeral)
     }
 
     /// Counts what is finished and forgets what is over.
@@ -283,6 +309,7 @@ impl<S> Core<S> {
             (Server::Invite(machine), Which::Expire) => machine.on_expire(),
             (Server::NonInvite(ServerNonInvite::Trying), Which::Resend) => {
                 // RFC 4320 §4.1: now that the client's Timer E has reached T2.
+                self.keep_transaction(id);
                 self.reply_local(id, 100, now, out);
                 return;
             }

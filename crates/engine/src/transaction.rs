@@ -177,6 +177,9 @@ pub(crate) struct Entry<S> {
     /// Challenges of 401 and 407 that were not chosen (RFC 3261 §16.7 item 7).
     pub(crate) challenges: Vec<u8>,
     pub(crate) work: Option<Box<Work>>,
+    /// Whether it is there only because its script waits, so that copies of the request are absorbed meanwhile; see
+    /// [`crate::Handled::Suspend`].
+    pub(crate) ephemeral: bool,
     /// The question that the script waits for.
     pub(crate) suspended: Option<crate::io::AskId>,
     /// Whether the response waits until its address has been heard from twice.

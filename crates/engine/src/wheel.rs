@@ -99,6 +99,14 @@ impl Wheel {
         self.armed
     }
 
+    /// Goes on to `now` if nothing is armed: a server that starts long after the origin of time does not go through the
+    /// time before it.
+    pub(crate) fn skip_to(&mut self, now: Instant) {
+        if self.armed == 0 {
+            self.elapsed = self.elapsed.max(now.as_micros() / TICK_MICROS);
+        }
+    }
+
     /// Arms `id` for `at`, moving it if it was armed.
     pub(crate) fn arm(&mut self, id: &mut TimerId, at: Instant, key: TimerKey) {
         let tick = at.as_micros().div_ceil(TICK_MICROS);
@@ -340,6 +348,19 @@ mod tests {
         }
         assert_eq!(fired, 2_000 - 667);
         assert_eq!(wheel.armed(), 0);
+    }
+
+    #[test]
+    fn the_time_before_the_first_timer_is_skipped() {
+        let start = Instant::from_micros(400 * 86_400 * 1_000_000);
+        let mut wheel = Wheel::new();
+        wheel.skip_to(start);
+        let mut id = TimerId::NONE;
+        wheel.arm(&mut id, start + Duration::from_millis(3), key(7));
+        // While one is armed, nothing is skipped.
+        wheel.skip_to(start + Duration::from_secs(9));
+        let mut budget = 1;
+        assert!(wheel.pop(start + Duration::from_millis(3), &mut budget).is_some());
     }
 
     #[test]

@@ -18,6 +18,7 @@ extern crate alloc;
 
 mod binding;
 mod changes;
+mod keep;
 mod plan;
 mod policy;
 mod request;
@@ -31,6 +32,6 @@ mod wheel;
 pub use binding::Binding;
 pub use changes::{Change, Drained};
 pub use policy::{AtLimit, BelowMinimum, Limits, ONE_HOUR_SECS, Policy};
-pub use request::{Blame, CONTACTS_PER_REQUEST_MAX, Refusal, Register, Update};
+pub use request::{Blame, CONTACTS_PER_REQUEST_MAX, Kept, Refusal, Register, Update};
 pub use service::{Local, Location, stripe_of};
-pub use table::{Bindings, Registered, Seeds, Table};
+pub use table::{Bindings, Changed, Registered, Seeds, Table};

@@ -1,5 +1,7 @@
 //! A REGISTER request as the location service sees it, and the reasons to refuse one (RFC 3261 §10.3).
 
+use sip::Instant;
+
 /// Contacts that one REGISTER may name; it bounds the URI comparisons that one datagram can cause.
 /// Past it: [`Refusal::TooManyContacts`].
 pub const CONTACTS_PER_REQUEST_MAX: usize = 16;
@@ -98,6 +100,21 @@ impl<'a> Update<'a> {
             flags: 0,
         }
     }
+}
+
+/// A binding as a store gives it back: see [`Table::restore`](crate::Table::restore).
+#[derive(Clone, Copy, Debug)]
+pub struct Kept<'a> {
+    /// Its strings and numbers; `expires` and `q` are not read.
+    pub update: Update<'a>,
+    /// Its preference in thousandths.
+    pub q: u16,
+    /// When it ceases to exist.
+    pub expires_at: Instant,
+    /// When it was last updated.
+    pub modified_at: Instant,
+    /// Whether another writer wrote it: it counts as changed, so that the store gets it again in the persister's own form.
+    pub is_foreign: bool,
 }
 
 /// Whose fault a refusal is.

@@ -3,7 +3,7 @@
 use crate::binding::Binding;
 use crate::policy::{Limits, Policy};
 use crate::request::{Refusal, Register};
-use crate::table::{Registered, Seeds, Table};
+use crate::table::{Changed, Registered, Seeds, Table};
 use ahash::RandomState;
 use core::cell::RefCell;
 use core::ops::ControlFlow;
@@ -30,12 +30,42 @@ pub trait Location {
         visit: &mut dyn FnMut(&Binding),
     ) -> Result<Registered, Refusal>;
 
+    /// The same for a REGISTER that may have to be undone: `changed` is told each binding that it changes or removes as it
+    /// was, and each that it binds or changes as it is, or more than those; if it is refused, nothing of that happened.
+    /// They are kept for [`undo`](Location::undo).
+    ///
+    /// An implementation that threads share overrides this, so that nothing comes between.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refusal`]; nothing was changed.
+    fn register_tentatively(
+        &self,
+        now: Instant,
+        aor: &[u8],
+        request: &Register<'_>,
+        policy: &Policy,
+        changed: &mut dyn FnMut(Changed<'_>),
+    ) -> Result<Registered, Refusal> {
+        self.lookup(now, aor, &mut |binding| {
+            changed(Changed::Before(binding));
+            ControlFlow::Continue(())
+        });
+        self.register(now, aor, request, policy, &mut |binding| changed(Changed::After(binding)))
+    }
+
     /// Visits the bindings of `aor` that exist at `now`, by falling q, newest first, until told to break; returns
     /// how many it visited.
     fn lookup(&self, now: Instant, aor: &[u8], visit: &mut dyn FnMut(&Binding) -> ControlFlow<()>) -> usize;
 
     /// Removes one contact of `aor`, or all, whatever their Call-ID and CSeq; returns how many.
     fn remove(&self, now: Instant, aor: &[u8], contact: Option<&[u8]>) -> usize;
+
+    /// Undoes what one REGISTER did to `aor`, because its store could not keep it: "all tentative binding updates MUST be
+    /// removed" (RFC 3261 §10.3 step 7). `before` is what was bound before it, `after` what it left, as far as either
+    /// existed; returns whether it was undone wholly, which it is not if something else has changed one of its contacts since:
+    /// what that made of the contact stays.
+    fn undo(&self, now: Instant, aor: &[u8], before: &[Binding], after: &[Binding]) -> bool;
 
     /// Removes what expired, in at most `budget` steps; returns how many bindings were removed.
     fn expire(&self, now: Instant, budget: usize) -> usize;
@@ -87,6 +117,17 @@ impl Location for Local {
         Ok(done)
     }
 
+    fn register_tentatively(
+        &self,
+        now: Instant,
+        aor: &[u8],
+        request: &Register<'_>,
+        policy: &Policy,
+        changed: &mut dyn FnMut(Changed<'_>),
+    ) -> Result<Registered, Refusal> {
+        self.0.borrow_mut().register_tentatively(now, aor, request, policy, changed)
+    }
+
     fn lookup(&self, now: Instant, aor: &[u8], visit: &mut dyn FnMut(&Binding) -> ControlFlow<()>) -> usize {
         let mut visited = 0;
         for binding in self.0.borrow().lookup(now, aor) {
@@ -100,6 +141,10 @@ impl Location for Local {
 
     fn remove(&self, now: Instant, aor: &[u8], contact: Option<&[u8]>) -> usize {
         self.0.borrow_mut().remove(now, aor, contact)
+    }
+
+    fn undo(&self, now: Instant, aor: &[u8], before: &[Binding], after: &[Binding]) -> bool {
+        self.0.borrow_mut().undo(now, aor, before, after)
     }
 
     fn expire(&self, now: Instant, budget: usize) -> usize {

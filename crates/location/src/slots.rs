@@ -15,7 +15,7 @@ pub(crate) const LIVE: u8 = 1;
 pub(crate) const QUEUED: u8 = 2;
 /// The binding changed since it was last drained from the change log.
 pub(crate) const DIRTY: u8 = 4;
-/// The binding was drained from the change log at least once: its removal is a change too.
+/// The store may hold the binding, as it was drained from the change log or restored: its removal is a change too.
 pub(crate) const FLUSHED: u8 = 8;
 
 /// A binding and its places in the lists.
@@ -102,6 +102,11 @@ impl Slots {
     /// Every slot that holds a binding, in no meaningful order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Slot)> {
         (0..NONE).zip(self.chunks.iter().flatten()).filter(|(_, slot)| slot.marks & LIVE != 0)
+    }
+
+    /// The same, to be marked.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
+        self.chunks.iter_mut().flatten().filter(|slot| slot.marks & LIVE != 0)
     }
 
     #[cold]

@@ -2,7 +2,8 @@
 //! (RFC 3261 §10.3).
 
 use crate::binding::{Binding, Granted};
-use crate::changes::{Change, Drained, Log};
+use crate::changes::Log;
+use crate::keep::Superseded;
 use crate::plan::{Plan, Scene, Step, matching, q_of};
 use crate::policy::{Limits, Policy};
 use crate::request::{Refusal, Register, Update};
@@ -10,13 +11,15 @@ use crate::slots::{Chain, FLUSHED, NONE, Slots};
 use crate::wheel::{self, Wheel};
 use ahash::RandomState;
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::cmp::Reverse;
 use core::time::Duration;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use sip::Instant;
 
 /// Steps of expiry that a request takes to make room before it is refused for a full table.
-const RECLAIM_STEPS: usize = 256;
+pub(crate) const RECLAIM_STEPS: usize = 256;
 
 /// Random numbers that key the hashes of addresses-of-record: unknown to clients, who choose the addresses.
 #[derive(Clone, Copy)]
@@ -43,6 +46,15 @@ pub struct Registered {
     pub repeated: usize,
 }
 
+/// A binding that a REGISTER changes.
+#[derive(Debug)]
+pub enum Changed<'a> {
+    /// As it was.
+    Before(&'a Binding),
+    /// As it is.
+    After(&'a Binding),
+}
+
 /// Where the bindings of an address-of-record start. Both halves are four bytes: a bucket is eight, and growing
 /// the index reads nothing else.
 struct Head {
@@ -56,12 +68,13 @@ struct Head {
 /// kept for reuse, strings are given back.
 pub struct Table {
     heads: HashTable<Head>,
-    slots: Slots,
+    pub(crate) slots: Slots,
     wheel: Wheel,
-    log: Option<Box<Log>>,
-    limits: Limits,
+    pub(crate) log: Option<Box<Log>>,
+    pub(crate) limits: Limits,
     hasher: RandomState,
-    block_bytes: usize,
+    pub(crate) block_bytes: usize,
+    pub(crate) superseded: VecDeque<Superseded>,
 }
 
 impl Table {
@@ -76,6 +89,7 @@ impl Table {
             limits: Limits { bindings_max: limits.bindings_max.min(NONE as usize - 1), ..limits },
             hasher: RandomState::with_seeds(a, b, c, d),
             block_bytes: 0,
+            superseded: VecDeque::new(),
         }
     }
 
@@ -94,16 +108,33 @@ impl Table {
         request: &Register<'_>,
         policy: &Policy,
     ) -> Result<Registered, Refusal> {
+        self.register_tentatively(now, aor, request, policy, &mut |_| {})
+    }
+
+    /// The same, and tells `changed` of each binding that it changes: what is needed to [`undo`](Table::undo) it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::register`].
+    pub fn register_tentatively(
+        &mut self,
+        now: Instant,
+        aor: &[u8],
+        request: &Register<'_>,
+        policy: &Policy,
+        changed: &mut dyn FnMut(Changed<'_>),
+    ) -> Result<Registered, Refusal> {
         let hash = self.hash(aor);
         let head = self.drop_expired(now, hash, aor);
         let mut done = match *request {
             Register::Query => Registered::default(),
-            Register::RemoveAll { call_id, cseq } => self.remove_all(hash, head, call_id, cseq)?,
+            Register::RemoveAll { call_id, cseq } => self.remove_all(hash, head, call_id, cseq, changed)?,
             Register::Bind(updates) => {
                 let scene = Scene { slots: &self.slots, head, aor, policy, limits: &self.limits };
                 let plan = scene.plan(updates)?;
                 self.check_room(now, aor, &plan)?;
-                self.commit(now, Place { hash, aor, policy }, plan)
+                self.wheel.skip_to(now);
+                self.commit(&Place { now, hash, aor, policy }, plan, changed)
             }
         };
         done.bindings = self.slots.chain(self.head(hash, aor)).count();
@@ -182,41 +213,25 @@ impl Table {
         self.slots.iter().map(|(_, slot)| &slot.binding)
     }
 
-    /// Starts to record changes, unless it has; every binding already held counts as changed. At most
-    /// `removals_max` removed bindings wait to be drained; past that, [`Drained::lost`] is said.
-    pub fn track_changes(&mut self, removals_max: usize) {
-        if self.log.is_some() {
-            return;
-        }
-        let mut log = Box::new(Log::new(removals_max));
-        let held = self.slots.iter().map(|(index, _)| index).collect::<alloc::vec::Vec<_>>();
-        for index in held {
-            log.saved(&mut self.slots, index);
-        }
-        self.log = Some(log);
-    }
-
-    /// Visits at most `budget` recorded changes, which then are the visitor's to keep.
-    pub fn drain_changes(&mut self, budget: usize, visit: &mut dyn FnMut(Change<'_>)) -> Drained {
-        match &mut self.log {
-            Some(log) => log.drain(&mut self.slots, budget, visit),
-            None => Drained { changes: 0, left: 0, lost: false },
-        }
-    }
-
-    fn hash(&self, aor: &[u8]) -> u32 {
+    pub(crate) fn hash(&self, aor: &[u8]) -> u32 {
         let hash = self.hasher.hash_one(aor);
         (hash ^ (hash >> 32)) as u32
     }
 
     /// The first slot of `aor`, or `NONE`.
-    fn head(&self, hash: u32, aor: &[u8]) -> u32 {
+    pub(crate) fn head(&self, hash: u32, aor: &[u8]) -> u32 {
         let is_it = |head: &Head| head.hash == hash && self.slots.get(head.index).binding.aor() == aor;
         self.heads.find(spread(hash), is_it).map_or(NONE, |head| head.index)
     }
 
+    /// The slot of this contact of `aor`, in this spelling.
+    pub(crate) fn exactly(&self, aor: &[u8], contact: &[u8]) -> Option<u32> {
+        let mut chain = self.slots.chain(self.head(self.hash(aor), aor));
+        chain.find(|(_, slot)| slot.binding.contact() == contact).map(|(index, _)| index)
+    }
+
     /// Removes what has expired of `aor` and returns its first slot: the rest of a request sees only what exists.
-    fn drop_expired(&mut self, now: Instant, hash: u32, aor: &[u8]) -> u32 {
+    pub(crate) fn drop_expired(&mut self, now: Instant, hash: u32, aor: &[u8]) -> u32 {
         let mut head = self.head(hash, aor);
         let expired = |table: &Table, head| {
             table.slots.chain(head).find(|(_, slot)| slot.binding.is_expired(now)).map(|(index, _)| index)
@@ -229,12 +244,22 @@ impl Table {
     }
 
     /// `Contact: *` (RFC 3261 §10.3 step 6).
-    fn remove_all(&mut self, hash: u32, head: u32, call_id: &[u8], cseq: u32) -> Result<Registered, Refusal> {
+    fn remove_all(
+        &mut self,
+        hash: u32,
+        head: u32,
+        call_id: &[u8],
+        cseq: u32,
+        changed: &mut dyn FnMut(Changed<'_>),
+    ) -> Result<Registered, Refusal> {
         // "If it does agree, it MUST remove the binding only if the CSeq in the request is higher than the value
         // stored for that binding. Otherwise, the update MUST be aborted and the request fails."
         let stale = |binding: &Binding| binding.call_id() == call_id && cseq <= binding.cseq();
         if self.slots.chain(head).any(|(_, slot)| stale(&slot.binding)) {
             return Err(Refusal::OutOfOrder);
+        }
+        for (_, slot) in self.slots.chain(head) {
+            changed(Changed::Before(&slot.binding));
         }
         Ok(Registered { removed: self.discard_chain(hash, head), ..Registered::default() })
     }
@@ -275,22 +300,35 @@ impl Table {
         if fits(self) { Ok(()) } else { Err(Refusal::TableFull) }
     }
 
-    fn commit(&mut self, now: Instant, place: Place<'_>, plan: Plan<'_>) -> Registered {
+    fn commit(
+        &mut self,
+        place: &Place<'_>,
+        plan: Plan<'_>,
+        changed: &mut dyn FnMut(Changed<'_>),
+    ) -> Registered {
         let mut done = Registered { removed: plan.evicted.len(), ..Registered::default() };
         for index in plan.evicted {
+            changed(Changed::Before(&self.slots.get(index).binding));
             self.discard(place.hash, index);
         }
-        for step in plan.steps {
+        for (turn, step) in (0..).zip(plan.steps) {
             match step {
                 Step::Add { update, interval } => {
-                    self.add(&place, update, place.granted(now, update, interval));
+                    let index = self.add(place, update, place.granted(update, interval, turn));
+                    changed(Changed::After(&self.slots.get(index).binding));
                     done.added += 1;
                 }
                 Step::Refresh { index, update, interval } => {
-                    self.refresh(&place, index, update, place.granted(now, update, interval));
+                    changed(Changed::Before(&self.slots.get(index).binding));
+                    let granted = place.granted(update, interval, turn);
+                    let write = |binding: &mut Binding| binding.write(place.aor, update, granted);
+                    self.rewrite((place.hash, place.aor), index, update.contact, write);
+                    self.note_saved(index);
+                    changed(Changed::After(&self.slots.get(index).binding));
                     done.updated += 1;
                 }
                 Step::Remove { index } => {
+                    changed(Changed::Before(&self.slots.get(index).binding));
                     self.discard(place.hash, index);
                     done.removed += 1;
                 }
@@ -301,35 +339,57 @@ impl Table {
         done
     }
 
-    fn add(&mut self, place: &Place<'_>, update: &Update<'_>, granted: Granted) {
+    fn add(&mut self, place: &Place<'_>, update: &Update<'_>, granted: Granted) -> u32 {
         let index = self.slots.take(place.hash);
-        let binding = &mut self.slots.get_mut(index).binding;
-        binding.write(place.aor, update, granted);
-        self.block_bytes += binding.block_bytes();
-        self.wheel.file(&mut self.slots, index);
-        self.link(place.hash, place.aor, index);
+        self.slots.get_mut(index).binding.write(place.aor, update, granted);
+        self.file(place.hash, place.aor, index);
         self.note_saved(index);
+        index
     }
 
-    fn refresh(&mut self, place: &Place<'_>, index: u32, update: &Update<'_>, granted: Granted) {
+    /// Puts a binding in a slot of its own; nothing is recorded. The caller has seen to it that there is room.
+    pub(crate) fn insert(&mut self, now: Instant, hash: u32, aor: &[u8], binding: Binding) -> u32 {
+        self.wheel.skip_to(now);
+        let index = self.slots.take(hash);
+        self.slots.get_mut(index).binding = binding;
+        self.file(hash, aor, index);
+        index
+    }
+
+    /// Counts, files and links a slot that has just got its binding.
+    fn file(&mut self, hash: u32, aor: &[u8], index: u32) {
+        self.block_bytes += self.slots.get(index).binding.block_bytes();
+        self.wheel.file(&mut self.slots, index);
+        self.link(hash, aor, index);
+    }
+
+    /// Changes a binding of `aor` to one of `contact`, which is the same contact, perhaps in another spelling. The caller
+    /// says so to the change log ([`Table::note_saved`]), unless it is what the store holds.
+    pub(crate) fn rewrite(
+        &mut self,
+        (hash, aor): (u32, &[u8]),
+        index: u32,
+        contact: &[u8],
+        write: impl FnOnce(&mut Binding),
+    ) {
         let slot = self.slots.get_mut(index);
-        if self.log.is_some() && slot.marks & FLUSHED != 0 && slot.binding.contact() != update.contact {
+        if let Some(log) = &mut self.log
+            && slot.marks & FLUSHED != 0
+            && slot.binding.contact() != contact
+        {
             // An equivalent URI written otherwise: what is stored under the old one has to go.
-            let (marks, old) = (slot.marks, slot.binding.clone());
-            if let Some(log) = &mut self.log {
-                log.removed(marks, old);
-            }
+            log.removed(slot.marks, slot.binding.clone());
         }
         let old_expiry = slot.binding.expires_at();
         self.block_bytes -= slot.binding.block_bytes();
-        slot.binding.write(place.aor, update, granted);
+        write(&mut slot.binding);
         self.block_bytes += slot.binding.block_bytes();
         self.wheel.refile_if_earlier(&mut self.slots, index, old_expiry);
-        self.relink(place.hash, place.aor, index);
-        self.note_saved(index);
+        self.relink(hash, aor, index);
     }
 
-    fn note_saved(&mut self, index: u32) {
+    /// Records a change.
+    pub(crate) fn note_saved(&mut self, index: u32) {
         if let Some(log) = &mut self.log {
             log.saved(&mut self.slots, index);
         }
@@ -405,7 +465,7 @@ impl Table {
     }
 
     /// Removes a binding before its time.
-    fn discard(&mut self, hash: u32, index: u32) {
+    pub(crate) fn discard(&mut self, hash: u32, index: u32) {
         self.wheel.take_out(&mut self.slots, index);
         self.forget(hash, index);
     }
@@ -424,15 +484,19 @@ impl Table {
 
 /// Whose bindings a request changes, and by which rules.
 struct Place<'a> {
+    now: Instant,
     hash: u32,
     aor: &'a [u8],
     policy: &'a Policy,
 }
 
 impl Place<'_> {
-    fn granted(&self, now: Instant, update: &Update<'_>, interval: u32) -> Granted {
-        let expires_at = now + Duration::from_secs(u64::from(interval));
-        Granted { now, expires_at, q: q_of(update, self.policy) }
+    /// What the contact that is the request's `turn`th, from 0, gets. Of two with the same preference the first comes
+    /// first; so that a store gives that order back, its time is the later one.
+    fn granted(&self, update: &Update<'_>, interval: u32, turn: u64) -> Granted {
+        let expires_at = self.now + Duration::from_secs(u64::from(interval));
+        let modified_at = self.now - Duration::from_micros(turn);
+        Granted { modified_at, expires_at, q: q_of(update, self.policy) }
     }
 }
 
@@ -452,9 +516,10 @@ impl<'a> Iterator for Bindings<'a> {
     }
 }
 
-/// Order of preference: higher q first, then what was refreshed last.
-fn rank(binding: &Binding) -> (u16, Instant) {
-    (binding.q(), binding.modified_at())
+/// Order of preference: higher q first, then what was refreshed last. What is left are requests of the same microsecond;
+/// their contacts have a fixed order, so that it does not depend on how the bindings came here.
+fn rank(binding: &Binding) -> (u16, Instant, Reverse<&[u8]>) {
+    (binding.q(), binding.modified_at(), Reverse(binding.contact()))
 }
 
 /// The hash as the index wants it: position from the low bits, tag from the high ones, independent of each other.

@@ -219,7 +219,7 @@ fn equivalent_spelling_replaces_what_the_store_has() {
     bind(&mut table, 0, &[update(b"sip:1@h", b"c", 1, 600)]).unwrap();
     assert_eq!(drained(&mut table), ["+sip:1@h"]);
     bind(&mut table, 1, &[update(b"sip:1@H", b"c", 2, 600)]).unwrap();
-    assert_eq!(drained(&mut table), ["-sip:1@h", "+sip:1@H"]);
+    assert_eq!(drained(&mut table), ["+sip:1@H", "-sip:1@h"]);
 }
 
 #[test]
@@ -466,8 +466,8 @@ fn lookup_orders_by_q_then_newest_first() {
 #[test]
 fn contacts_of_one_request_keep_its_order() {
     let mut table = table();
-    bind(&mut table, 0, &[update(PC, b"c", 1, 600), update(MOBILE, b"c", 1, 600)]).unwrap();
-    assert_eq!(contacts(&table, 0), names(&[PC, MOBILE]));
+    bind(&mut table, 1, &[update(PC, b"c", 1, 600), update(MOBILE, b"c", 1, 600)]).unwrap();
+    assert_eq!(contacts(&table, 1), names(&[PC, MOBILE]));
 }
 
 #[test]
@@ -648,16 +648,16 @@ fn local_service_visits_what_is_bound_after_a_register() {
     let service = Local::new(Limits::default(), SEEDS);
     let request = [update(PC, b"c", 1, 600), update(MOBILE, b"c", 1, 700)];
     let mut seen = Vec::new();
-    let done = service.register(at(0), AOR, &Register::Bind(&request), &Policy::default(), &mut |binding| {
-        seen.push((binding.contact().to_vec(), binding.expires_in(at(0))));
+    let done = service.register(at(1), AOR, &Register::Bind(&request), &Policy::default(), &mut |binding| {
+        seen.push((binding.contact().to_vec(), binding.expires_in(at(1))));
     });
     assert_eq!(done.unwrap().bindings, 2);
     assert_eq!(seen, [(PC.to_vec(), 600), (MOBILE.to_vec(), 700)]);
-    let visited = service.lookup(at(0), AOR, &mut |_| ControlFlow::Break(()));
+    let visited = service.lookup(at(1), AOR, &mut |_| ControlFlow::Break(()));
     assert_eq!(visited, 1);
-    assert_eq!(service.lookup(at(0), b"sip:bob@h", &mut |_| ControlFlow::Continue(())), 0);
+    assert_eq!(service.lookup(at(1), b"sip:bob@h", &mut |_| ControlFlow::Continue(())), 0);
     assert_eq!((service.len(), service.aors()), (2, 1));
-    assert_eq!(service.expire(at(700), 100), 2);
+    assert_eq!(service.expire(at(701), 100), 2);
     assert!(service.is_empty());
 }
 

@@ -36,6 +36,14 @@ impl Wheel {
         Wheel { current: 0, occupied: [0; LEVELS], heads: [NONE; LEVELS * PER_LEVEL] }
     }
 
+    /// Looks at `now` next if nothing is filed: a table whose first binding comes long after the origin of time does not
+    /// go through the time before it.
+    pub(crate) fn skip_to(&mut self, now: Instant) {
+        if self.occupied == [0; LEVELS] {
+            self.current = self.current.max(now.as_secs().min(TICK_MAX));
+        }
+    }
+
     /// Files the slot by its binding's expiry.
     pub(crate) fn file(&mut self, slots: &mut Slots, index: u32) {
         let tick = tick_of(slots.get(index).binding.expires_at()).max(self.current);

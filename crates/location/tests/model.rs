@@ -36,7 +36,7 @@ struct Bound {
     q: u16,
     modified: u64,
     expires: u64,
-    /// When it was last linked, counted in updates.
+    /// Its place among the contacts of its request.
     turn: u64,
 }
 
@@ -70,14 +70,14 @@ struct Newcomer {
 #[derive(Default)]
 struct Model {
     bound: Vec<Bound>,
-    turn: u64,
 }
 
 impl Model {
-    /// Positions of the bindings of `aor`, by falling q, newest first, and as they came.
+    /// The bindings of `aor`, by falling q, newest first, those of one request as they stood in it.
     fn ordered(&self, aor: usize) -> Vec<Bound> {
         let mut found: Vec<Bound> = self.bound.iter().filter(|b| b.aor == aor).cloned().collect();
-        found.sort_by_key(|b| (u16::MAX - b.q, u64::MAX - b.modified, b.turn));
+        let time = |b: &Bound| (b.modified * 1_000_000).saturating_sub(b.turn);
+        found.sort_by_key(|b| (u16::MAX - b.q, u64::MAX - time(b), CONTACTS[b.contact][b.spelling]));
         found
     }
 
@@ -113,7 +113,7 @@ impl Model {
         let find = |list: &[Bound], contact| list.iter().position(|b| b.aor == aor && b.contact == contact);
         let mut after = before.clone();
         let mut named = Vec::new();
-        for wish in wishes {
+        for (turn, wish) in (0..).zip(wishes) {
             let interval = Model::interval(policy, wish.expires)?;
             let q = wish.q.unwrap_or(policy.default_q);
             let old = find(&before, wish.contact).map(|at| &before[at]);
@@ -131,7 +131,6 @@ impl Model {
             named.retain(|contact| *contact != wish.contact);
             if interval > 0 {
                 named.push(wish.contact);
-                self.turn += 1;
                 after.push(Bound {
                     aor,
                     contact: wish.contact,
@@ -141,7 +140,7 @@ impl Model {
                     q,
                     modified: now,
                     expires: now + interval,
-                    turn: self.turn,
+                    turn,
                 });
             }
         }
@@ -174,7 +173,7 @@ impl Model {
         }
         for _ in 0..leaving {
             let oldest = self.ordered(aor).into_iter().filter(|b| is_other(b) && after.contains(b));
-            let oldest = oldest.min_by_key(|b| b.modified).unwrap();
+            let oldest = oldest.min_by_key(|b| (b.modified * 1_000_000).saturating_sub(b.turn)).unwrap();
             if oldest.call_id == call_id && cseq <= oldest.cseq {
                 return Err(Refusal::OutOfOrder);
             }

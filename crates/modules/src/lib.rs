@@ -18,14 +18,22 @@ extern crate alloc;
 extern crate std;
 
 mod absent;
+mod alias_db;
+mod auth;
+mod auth_db;
 mod core;
+mod database;
+mod domain;
 mod log;
 mod maxfwd;
+mod output;
+mod permissions;
 mod pv;
 mod registrar;
 mod rr;
 mod run;
 mod sanity;
+mod services;
 mod settings;
 mod siputils;
 mod sl;
@@ -36,6 +44,7 @@ mod text;
 mod textops;
 mod tls;
 mod tm;
+mod uri_db;
 mod uri_parts;
 mod user;
 mod usrloc;
@@ -43,21 +52,33 @@ mod websocket;
 mod xlog;
 
 pub use crate::log::{Level, Log, NoLog};
+pub use alias_db::AliasDbSettings;
+pub use auth::{AuthSettings, Guard, NonceWindow};
+pub use auth_db::AuthDbSettings;
+pub use database::{DatabaseUrl, TableNeeded};
+pub use domain::{DomainSettings, Domains};
+pub use permissions::{Addresses, PermissionsSettings};
+pub use registrar::stored::{
+    StoredAor, key_of_stored, key_of_uri, methods_of_stored, stored_aor, stored_methods,
+};
 pub use run::{Clock, Environment, Run, State, Then};
+pub use services::Services;
 pub use settings::{
     ConnectionSettings, Keepalive, Listen, ListenHost, OptionsSettings, PathMode, RegistrarSettings,
     SanitySettings, Settings, WebSocketSettings, timers,
 };
 pub use table::{Function, Module, Variable};
 pub use tls::{TlsCertificate, TlsConfiguration, TlsPeer, TlsProfile, TlsProfiles, TlsVersion, Written};
+pub use uri_db::UriDbSettings;
 pub use user::{ScriptUser, Suspended};
+pub use usrloc::{DbMode, PersistenceSettings};
 
 use ::core::iter;
 use alloc::vec::Vec;
 use route::{Catalogue, Class, Contexts, Thing};
 
 /// The modules, the core first.
-static MODULES: [&Module; 14] = [
+static MODULES: [&Module; 20] = [
     &core::MODULE,
     &sl::MODULE,
     &tm::MODULE,
@@ -72,6 +93,12 @@ static MODULES: [&Module; 14] = [
     &sanity::MODULE,
     &websocket::MODULE,
     &tls::MODULE,
+    &auth::MODULE,
+    &auth_db::MODULE,
+    &domain::MODULE,
+    &alias_db::MODULE,
+    &permissions::MODULE,
+    &uri_db::MODULE,
 ];
 
 /// All modules, the core first.
@@ -114,6 +141,8 @@ pub(crate) fn catalogue_with<'t>(further: impl Iterator<Item = &'t &'static Modu
         siputils::ABSENT,
         websocket::ABSENT,
         tls::ABSENT,
+        permissions::ABSENT,
+        uri_db::ABSENT,
     ];
     for (name, why) in functions.into_iter().flatten() {
         catalogue.add_absent(Thing::Function, name, Class::Refused(why));

@@ -1,10 +1,14 @@
 //! One run of a script: the message in hand, and everything that functions may use.
 
+use crate::auth::{Authentication, Shard};
 use crate::log::{Level, Log};
+use crate::services::{NoServices, Services};
 use crate::settings::Settings;
 use crate::table::{Handler, Reader, Writer};
 use crate::text::Substitution;
 use crate::uri_parts::UriParts;
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use engine::{BranchContext, Own, Path, ReplyContext, RequestContext};
 use hashbrown::HashMap;
@@ -13,6 +17,7 @@ use route::{
     Args, Avps, FunctionId, Host, Outcome, RouteId, RouteKind, Sink, Subject, Subscript, ValueRef, VariableId,
 };
 use sip::{Edits, Instant, Message, Uri};
+use smallvec::SmallVec;
 
 /// Prepared substitutions that one shard remembers; past it they are prepared anew each time.
 const SUBSTITUTIONS_MAX: usize = 1_024;
@@ -34,6 +39,26 @@ pub struct State {
     pub(crate) avps: Avps,
     /// Whether something with line ends was ever put there.
     pub(crate) avps_hold_lines: bool,
+    /// Where the header lines start that authenticated the request.
+    pub(crate) authorized: SmallVec<[u32; 4]>,
+    /// Who sent the request, once its credentials were found right.
+    pub(crate) authenticated: Option<Authenticated>,
+}
+
+/// A user whose credentials were found right.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Authenticated {
+    /// `username` of the credentials.
+    pub(crate) username: alloc::boxed::Box<[u8]>,
+    /// Their `realm`.
+    pub(crate) realm: alloc::boxed::Box<[u8]>,
+}
+
+impl core::fmt::Debug for Authenticated {
+    // No identities in logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Authenticated(..)")
+    }
 }
 
 /// What a script has prepared and no one has used yet; it survives a suspension.
@@ -43,6 +68,8 @@ pub(crate) struct Prepared {
     pub(crate) route_params: Vec<u8>,
     /// Whether `record_route` was called.
     pub(crate) record_routed: bool,
+    /// Where `alias_db_find` puts what it finds, while it waits for the database; `None`: `alias_db_lookup` waits.
+    pub(crate) alias_output: Option<alloc::boxed::Box<[u8]>>,
     /// Header lines for the next replies.
     pub(crate) reply_headers: Vec<u8>,
     /// Max-Forwards after `mf_process_maxfwd_header`.
@@ -51,16 +78,23 @@ pub(crate) struct Prepared {
     pub(crate) insane: Option<(u16, &'static str)>,
     /// Whether the run has read a piece of a message with line ends in it: see [`crate::text`].
     pub(crate) lines_read: bool,
+    /// The function of `registrar` that waits.
+    pub(crate) pending: Option<Box<crate::registrar::Pending>>,
+    /// What the run knows of authentication.
+    pub(crate) auth: Authentication,
 }
 
 impl Prepared {
     pub(crate) fn clear(&mut self) {
         self.route_params.clear();
+        self.alias_output = None;
         self.reply_headers.clear();
         self.record_routed = false;
         self.max_forwards = None;
         self.insane = None;
         self.lines_read = false;
+        self.pending = None;
+        self.auth = Authentication::default();
     }
 }
 
@@ -105,7 +139,7 @@ impl Clock {
 }
 
 /// What the process knows and the core cannot: the time of day, its own number, the addresses that were bound.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Environment {
     /// The wall clock.
     pub clock: Clock,
@@ -115,6 +149,24 @@ pub struct Environment {
     pub listeners: Vec<engine::Listener>,
     /// The longest message that is taken, in bytes: [`engine::Limits::message_bytes_max`]; `max_len` in scripts.
     pub message_bytes_max: u32,
+    /// The key of nonces where the configuration has no `secret`: random, the same for all shards.
+    pub nonce_key: [u8; 32],
+    /// Seconds since 1970 when the server started: nonces of earlier runs are stale.
+    pub started_unix_secs: u64,
+    /// What the shards share.
+    pub services: Arc<dyn Services>,
+}
+
+impl core::fmt::Debug for Environment {
+    // No secrets in logs.
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Environment")
+            .field("clock", &self.clock)
+            .field("process_id", &self.process_id)
+            .field("listeners", &self.listeners)
+            .field("message_bytes_max", &self.message_bytes_max)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for Environment {
@@ -124,12 +176,15 @@ impl Default for Environment {
             process_id: 0,
             listeners: Vec::new(),
             message_bytes_max: 65_535,
+            nonce_key: [0; 32],
+            started_unix_secs: 0,
+            services: Arc::new(NoServices),
         }
     }
 }
 
-/// What a function does with an answer from outside: it gives the return code that the script sees.
-pub type Then = for<'r, 'm> fn(&mut Run<'r, 'm>, &engine::Answer<'_>) -> i32;
+/// What a function does with an answer from outside. Its outcome is the function's; it may ask once more.
+pub type Then = for<'r, 'm> fn(&mut Run<'r, 'm>, &engine::Answer<'_>) -> Outcome;
 
 /// A question of a function to the outside.
 #[derive(Debug)]
@@ -170,6 +225,8 @@ pub struct Run<'r, 'm> {
     pub(crate) scratch: &'r mut Scratch,
     pub(crate) prepared: &'r mut Prepared,
     pub(crate) environment: &'r Environment,
+    /// What the shard keeps for authentication.
+    pub(crate) auth: &'r mut Shard,
     pub(crate) ask: &'r mut Option<Asked>,
 }
 
@@ -286,8 +343,8 @@ impl<'r, 'm> Run<'r, 'm> {
     }
 
     /// Suspends the script until `ask` is answered or `deadline` has passed: what a function returns that needs the
-    /// outside. `then` turns the answer ([`engine::Answer::Failed`] past the deadline) into the return code that the
-    /// script sees.
+    /// outside. `then` turns the answer ([`engine::Answer::Failed`] past the deadline) into the function's
+    /// outcome; what it must know then is kept in [`Prepared`].
     pub fn suspend(&mut self, ask: engine::Ask, deadline: core::time::Duration, then: Then) -> Outcome {
         *self.ask = Some(Asked { ask, deadline, then });
         Outcome::Suspend
@@ -295,6 +352,9 @@ impl<'r, 'm> Run<'r, 'm> {
 
     /// Whether a URI means this server.
     pub(crate) fn is_own_uri(&self, uri: &[u8]) -> bool {
+        if crate::domain::is_myself(self, uri) {
+            return true;
+        }
         let own = self.own();
         if let Ok(uri) = Uri::parse(uri) {
             return own.is_own_uri(&uri);

@@ -1,8 +1,16 @@
 //! What a configuration sets, typed and checked: listeners, names, timers, the registrar's policy.
 
+use crate::alias_db::AliasDbSettings;
+use crate::auth::AuthSettings;
+use crate::auth_db::AuthDbSettings;
 use crate::core::settings_table::SETTINGS;
+use crate::database::{DatabaseUrl, TableNeeded};
+use crate::domain::DomainSettings;
 use crate::log::Level;
+use crate::permissions::PermissionsSettings;
 use crate::tls::TlsConfiguration;
+use crate::uri_db::UriDbSettings;
+use crate::usrloc::PersistenceSettings;
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::format;
@@ -100,6 +108,10 @@ pub enum PathMode {
 pub struct RegistrarSettings {
     /// Intervals, preferences, contacts per address-of-record.
     pub policy: Policy,
+    /// By how many percent, at most, the default interval is lengthened or shortened.
+    pub default_expires_range_percent: u8,
+    /// By how many percent, at most, a requested interval is shortened.
+    pub expires_range_percent: u8,
     /// Whether an address-of-record is user and domain, or the user alone.
     pub use_domain: bool,
     /// Whether users are told apart by the case of their letters.
@@ -244,15 +256,32 @@ pub struct Settings {
     pub options: OptionsSettings,
     /// TLS.
     pub tls: TlsConfiguration,
+    /// The databases that are used, each once; others name them by their place.
+    pub databases: Vec<DatabaseUrl>,
+    /// How bindings outlive the process.
+    pub persistence: PersistenceSettings,
+    /// Challenges and nonces.
+    pub auth: AuthSettings,
+    /// Users.
+    pub auth_db: AuthDbSettings,
+    /// Domains that are served.
+    pub domain: DomainSettings,
+    /// Aliases of users.
+    pub alias_db: AliasDbSettings,
+    /// Groups of addresses.
+    pub permissions: PermissionsSettings,
+    /// Checks of URIs against users.
+    pub uri_db: UriDbSettings,
     /// What is worth knowing though it is no error.
     pub notes: Vec<Diagnostic>,
     pub(crate) request_uri_variable: Option<VariableId>,
 }
 
 /// Reads one program's settings and collects what is wrong with them.
-struct Reader<'p> {
-    program: &'p Program,
-    catalogue: Catalogue,
+pub(crate) struct Reader<'p> {
+    databases: Vec<DatabaseUrl>,
+    pub(crate) program: &'p Program,
+    pub(crate) catalogue: Catalogue,
     errors: Vec<Diagnostic>,
     notes: Vec<Diagnostic>,
 }
@@ -264,10 +293,16 @@ impl Settings {
     ///
     /// One diagnostic for each value that cannot be honoured, at its place.
     pub fn from_program(program: &Program) -> Result<Settings, Vec<Diagnostic>> {
-        let mut reader =
-            Reader { program, catalogue: crate::catalogue(), errors: Vec::new(), notes: Vec::new() };
+        let mut reader = Reader {
+            databases: Vec::new(),
+            program,
+            catalogue: crate::catalogue(),
+            errors: Vec::new(),
+            notes: Vec::new(),
+        };
         reader.check_only_off();
         let listen = reader.listen();
+        let auth = crate::auth::read(&mut reader);
         let settings = Settings {
             listen,
             port: reader.port(),
@@ -292,6 +327,14 @@ impl Settings {
             sanity: reader.sanity(),
             options: reader.options(),
             tls: crate::tls::read(program, &reader.catalogue, &mut reader.errors, &mut reader.notes),
+            persistence: crate::usrloc::read(&mut reader),
+            auth_db: crate::auth_db::read(&mut reader, &auth.algorithms),
+            auth,
+            domain: crate::domain::read(&mut reader),
+            alias_db: crate::alias_db::read(&mut reader),
+            permissions: crate::permissions::read(&mut reader),
+            uri_db: crate::uri_db::read(&mut reader),
+            databases: core::mem::take(&mut reader.databases),
             request_uri_variable: reader.catalogue.variable_named("ru"),
             notes: Vec::new(),
         };
@@ -300,6 +343,22 @@ impl Settings {
         } else {
             Err(reader.errors)
         }
+    }
+}
+
+impl Settings {
+    /// The tables that are needed of the databases.
+    #[must_use]
+    pub fn tables_needed(&self) -> Vec<TableNeeded> {
+        [
+            self.persistence.tables_needed(),
+            self.auth_db.tables_needed(),
+            self.domain.tables_needed(),
+            self.alias_db.tables_needed(),
+            self.permissions.tables_needed(),
+            self.uri_db.tables_needed(),
+        ]
+        .concat()
     }
 }
 
@@ -313,11 +372,15 @@ pub fn timers(program: &Program) -> Result<Timers, Vec<Diagnostic>> {
 }
 
 impl Reader<'_> {
-    fn error(&mut self, span: Span, code: &'static str, message: String, help: &str) {
+    pub(crate) fn error(&mut self, span: Span, code: &'static str, message: String, help: &str) {
         self.errors.push(diagnostic(Severity::Error, span, code, message, help));
     }
 
-    fn settings(&self, name: &str) -> impl Iterator<Item = (&Constant, Span)> {
+    pub(crate) fn note(&mut self, span: Span, code: &'static str, message: String, help: &str) {
+        self.notes.push(diagnostic(Severity::Note, span, code, message, help));
+    }
+
+    pub(crate) fn settings(&self, name: &str) -> impl Iterator<Item = (&Constant, Span)> {
         let wanted = self.catalogue.settings().iter().position(|decl| decl.name == name);
         self.program
             .settings()
@@ -326,7 +389,7 @@ impl Reader<'_> {
             .map(|setting| (&setting.value, setting.span))
     }
 
-    fn setting_int(&self, name: &str) -> Option<i64> {
+    pub(crate) fn setting_int(&self, name: &str) -> Option<i64> {
         self.settings(name).last().and_then(|(value, _)| value.as_int())
     }
 
@@ -555,7 +618,7 @@ impl Reader<'_> {
     }
 
     /// The value of a module's parameter: what the file says last, else its default.
-    fn int(&self, module: &str, name: &str) -> i64 {
+    pub(crate) fn int(&self, module: &str, name: &str) -> i64 {
         match self.parameter(module, name) {
             (Some(Constant::Int(value)), _) => value,
             (Some(Constant::Str(text)), default) => route::parse_int(&text).unwrap_or(default),
@@ -563,11 +626,11 @@ impl Reader<'_> {
         }
     }
 
-    fn unsigned(&self, module: &str, name: &str) -> u32 {
+    pub(crate) fn unsigned(&self, module: &str, name: &str) -> u32 {
         u32::try_from(self.int(module, name)).unwrap_or(0)
     }
 
-    fn text(&self, module: &str, name: &str) -> String {
+    pub(crate) fn text(&self, module: &str, name: &str) -> String {
         let found = self
             .catalogue
             .parameters()
@@ -590,8 +653,41 @@ impl Reader<'_> {
         (self.program.modparam(id).map(|set| set.value.clone()), default)
     }
 
+    /// The database that a module's parameter names, by its place among [`Settings::databases`]; `None` for an empty URL.
+    pub(crate) fn database(&mut self, module: &str, parameter: &str) -> Option<u16> {
+        let url = self.text(module, parameter);
+        if url.is_empty() {
+            return None;
+        }
+        let known = self.databases.iter().position(|known| known.0 == url);
+        let place = known.unwrap_or_else(|| {
+            self.databases.push(DatabaseUrl(url));
+            self.databases.len() - 1
+        });
+        u16::try_from(place).ok()
+    }
+
+    /// Whether the configuration loads a module.
+    pub(crate) fn loads(&self, module: &str) -> bool {
+        self.catalogue.module(module).is_some_and(|id| self.program.loads(id))
+    }
+
+    /// The constant texts that calls of these functions have as argument number `at`, each once.
+    pub(crate) fn called_texts(&self, functions: &[&str], at: usize) -> Vec<String> {
+        let mut texts: Vec<String> = Vec::new();
+        for call in self.program.calls() {
+            let named =
+                self.catalogue.function(call.function).is_some_and(|decl| functions.contains(&decl.name));
+            let text = call.texts.get(at).and_then(Option::as_deref).map(String::from_utf8_lossy);
+            if let Some(text) = text.filter(|text| named && !texts.iter().any(|known| known == text)) {
+                texts.push(text.into_owned());
+            }
+        }
+        texts
+    }
+
     /// Whether the file sets a parameter, and where.
-    fn place(&self, module: &str, name: &str) -> Option<Span> {
+    pub(crate) fn place(&self, module: &str, name: &str) -> Option<Span> {
         self.program
             .modparams()
             .iter()
@@ -601,6 +697,26 @@ impl Reader<'_> {
                     && self.catalogue.parameter(set.id).is_some_and(|decl| decl.name == name)
             })
             .map(|set| set.span)
+    }
+
+    /// The constant texts that calls of these functions have as argument number `at`, and where the calls are.
+    pub(crate) fn call_places(&self, functions: &[&str], at: usize) -> Vec<(String, Span)> {
+        let calls = self.program.calls().iter().filter(|call| {
+            self.catalogue.function(call.function).is_some_and(|decl| functions.contains(&decl.name))
+        });
+        let text = |call: &route::Call| {
+            let text = call.texts.get(at).and_then(Option::as_deref)?;
+            Some((String::from_utf8_lossy(text).into_owned(), call.span))
+        };
+        calls.filter_map(text).collect()
+    }
+
+    /// Whether the file calls a function.
+    pub(crate) fn calls(&self, function: &str) -> bool {
+        let named = |call: &route::Call| {
+            self.catalogue.function(call.function).is_some_and(|decl| decl.name == function)
+        };
+        self.program.calls().iter().any(named)
     }
 
     fn millis(&self, name: &str) -> Option<Duration> {
@@ -655,6 +771,8 @@ impl Reader<'_> {
         };
         let settings = RegistrarSettings {
             policy,
+            default_expires_range_percent: u8::try_from(unsigned("default_expires_range")).unwrap_or(0),
+            expires_range_percent: u8::try_from(unsigned("expires_range")).unwrap_or(0),
             use_domain: self.int("usrloc", "use_domain") != 0,
             case_sensitive: flag("case_sensitive"),
             append_branches: flag("append_branches"),
@@ -716,6 +834,7 @@ impl Reader<'_> {
     }
 
     fn options(&mut self) -> OptionsSettings {
+        crate::siputils::check_outputs(self);
         let mut text = |name: &str| {
             let value = self.text("siputils", name);
             if value.chars().any(char::is_control) {
@@ -750,7 +869,7 @@ fn diagnostic(severity: Severity, span: Span, code: &'static str, message: Strin
 }
 
 /// The name in `$avp(name)`, `$avp(s:name)`, or alone.
-fn avp_name(text: &str) -> Option<Box<[u8]>> {
+pub(crate) fn avp_name(text: &str) -> Option<Box<[u8]>> {
     let name = text.strip_prefix("$avp(").and_then(|rest| rest.strip_suffix(')')).unwrap_or(text);
     let plain = !name.is_empty() && !name.contains(['$', '(', ')']);
     plain.then(|| name.as_bytes().into())

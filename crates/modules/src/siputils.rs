@@ -1,10 +1,13 @@
 //! `siputils`: questions about messages and URIs.
 
 use crate::core::{is_request, outcome};
+use crate::output::{Output, check};
 use crate::run::{Change, Context, Run};
+use crate::settings::Reader;
 use crate::sl::{Mode, reply_with};
 use crate::table::{Function, MESSAGES, Module, REQUESTS, harmless_parameter, str_parameter};
-use crate::uri_parts::UriParts;
+use crate::text::with_unfolded;
+use crate::uri_parts::{UriParts, decimal};
 use alloc::vec::Vec;
 use route::{Args, Contexts, Outcome, Param, ParamKind};
 use sip::{HeaderName, Method, Uri};
@@ -30,6 +33,7 @@ const TEXT: Param = Param::new("text", ParamKind::Format);
 const URI: Param = Param::new("uri", ParamKind::Format);
 const OTHER: Param = Param::new("other", ParamKind::Format);
 const NAME: Param = Param::new("name", ParamKind::Format);
+const OUTPUT: Param = Param::new("output", ParamKind::Str);
 const VALUE: Param = Param::new("value", ParamKind::Format);
 
 static FUNCTIONS: &[Function] = &[
@@ -42,27 +46,66 @@ static FUNCTIONS: &[Function] = &[
     ),
     Function::new("is_request", &[], MESSAGES, is_a_request, "Whether the message is a request."),
     Function::new("is_reply", &[], MESSAGES, is_a_reply, "Whether the message is a response."),
-    Function::new(
+    Function::optional(
         "is_first_hop",
-        &[],
+        &[Param::new("mode", ParamKind::Int)],
+        0,
         MESSAGES,
         is_first_hop,
-        "Whether the message comes straight from its sender: a request with one Via and no Route but ours, a response with nothing but our Via and its destination's.",
+        "Whether the message comes straight from its sender: a request with one Via and no Route but ours, \
+         a response with nothing but our Via and its destination's.",
     ),
     Function::new("is_uri", &[TEXT], Contexts::ANY, is_uri, "Whether a text is a SIP, SIPS or tel URI."),
+    Function::new(
+        "is_user",
+        &[Param::new("username", ParamKind::Format)],
+        Contexts::REQUEST,
+        is_user,
+        "Whether the authenticated user has this name; false if nobody is authenticated.",
+    ),
+    Function::optional(
+        "is_gruu",
+        &[URI],
+        0,
+        MESSAGES,
+        is_gruu,
+        "Whether a URI, or the Request-URI, is a GRUU (RFC 5627): 1, a public one; 2, a temporary one.",
+    ),
+    Function::new(
+        "get_uri_param",
+        &[NAME, OUTPUT],
+        REQUESTS,
+        get_uri_param,
+        "Whether the Request-URI has a parameter; its value is put into an output: \"$avp(NAME)\" in quotes.",
+    ),
+    Function::new(
+        "tel2sip",
+        &[URI, Param::new("host", ParamKind::Format), OUTPUT],
+        MESSAGES,
+        tel2sip,
+        "Puts the SIP URI that means the same as a tel URI (RFC 3261 section 19.1.6) into an output: \
+         \"$avp(NAME)\" or \"$ru\" in quotes. 2: the URI is no tel URI, and nothing is put.",
+    ),
+    Function::new(
+        "hdr_date_check",
+        &[Param::new("seconds", ParamKind::Int)],
+        MESSAGES,
+        hdr_date_check,
+        "Whether the Date is at most SECONDS old; -4 if it is older, -1 if there is none or it is no date.",
+    ),
     Function::optional(
         "uri_param",
         &[NAME, VALUE],
         1,
         REQUESTS,
         uri_param,
-        "Whether the Request-URI has a parameter (of this value).",
+        "Whether the Request-URI has a parameter of this value; without VALUE, one that has none.",
     ),
     Function::new(
         "uri_param_any",
         &[NAME],
         REQUESTS,
-        uri_param,
+        uri_param_any,
         "Whether the Request-URI has a parameter, with or without value.",
     ),
     Function::new(
@@ -152,16 +195,33 @@ static FUNCTIONS: &[Function] = &[
     ),
 ];
 
+const CONTACTS: &str = "contacts are passed on as they are: a phone behind NAT is answered where it sends from, and \
+     reached by the connection that it opened";
+
 /// Functions of Kamailio's `siputils` that cannot be had, and why.
 pub(crate) static ABSENT: &[(&str, &str)] = &[
-    ("tel2sip", "assign it: $ru = \"sip:\" + $rU + \"@host\""),
     ("set_uri_user", "assign it: $rU = \"...\""),
     ("set_uri_host", "assign it: $rd = \"...\""),
-    ("is_user", "credentials are not there yet"),
-    ("encode_contact", "contacts are passed on as they are"),
-    ("decode_contact", "contacts are passed on as they are"),
-    ("append_rpid_hf", "use `append_hf`"),
+    ("encode_contact", CONTACTS),
+    ("decode_contact", CONTACTS),
+    ("decode_contact_header", CONTACTS),
+    ("contact_param_encode", CONTACTS),
+    ("contact_param_decode", CONTACTS),
+    ("contact_param_decode_uri", CONTACTS),
+    ("contact_param_rm", CONTACTS),
+    ("append_rpid_hf", "write append_hf(\"Remote-Party-ID: <$avp(rpid)>;party=calling;screen=yes\\r\\n\")"),
+    ("is_rpid_user_e164", "write is_uri_user_e164(\"$avp(rpid)\")"),
+    (
+        "sip_p_charging_vector",
+        "P-Charging-Vector (RFC 7315) is passed on as it is; append_hf and remove_hf write and remove one",
+    ),
 ];
+
+/// Refuses outputs that are none.
+pub(crate) fn check_outputs(reader: &mut Reader<'_>) {
+    check(reader, &["tel2sip"], 2);
+    check(reader, &["get_uri_param"], 1);
+}
 
 fn has_totag(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
     outcome(run.message().to_tag().is_some())
@@ -189,11 +249,115 @@ fn is_uri(_: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 }
 
 fn uri_param(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
-    let found = UriParts::parse(run.request_uri()).and_then(|parts| parts.param(args.str(0)));
-    outcome(match (found, args.len()) {
-        (Some(value), 2..) => value.eq_ignore_ascii_case(args.str(1)),
-        (found, _) => found.is_some(),
-    })
+    // Without a second argument that is an empty text: no value.
+    outcome(
+        param(run.request_uri(), args.str(0)).is_some_and(|value| value.eq_ignore_ascii_case(args.str(1))),
+    )
+}
+
+fn uri_param_any(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    outcome(param(run.request_uri(), args.str(0)).is_some())
+}
+
+/// The value of a URI's parameter; empty if it has none.
+fn param<'u>(uri: &'u [u8], name: &[u8]) -> Option<&'u [u8]> {
+    UriParts::parse(uri).and_then(|parts| parts.param(name))
+}
+
+fn get_uri_param(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let Some(output) = Output::parse(args.str(1)) else {
+        return run.fail("get_uri_param: the output is a variable in quotes: \"$avp(NAME)\"");
+    };
+    let Some(value) = param(run.request_uri(), args.str(0)).map(<[u8]>::to_vec) else {
+        return Outcome::False;
+    };
+    outcome(output.put(run, &value))
+}
+
+fn is_gruu(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let uri = if args.is_empty() { run.request_uri() } else { args.str(0) };
+    let parts = UriParts::parse(uri).filter(|parts| !parts.is_tel());
+    match parts.and_then(|parts| parts.param(b"gr")) {
+        Some([]) => Outcome::Code(2),
+        Some(_) => Outcome::True,
+        None => Outcome::False,
+    }
+}
+
+fn is_user(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let authenticated = run.state().authenticated.as_ref();
+    outcome(authenticated.is_some_and(|user| *user.username == *args.str(0)))
+}
+
+/// RFC 3261 §19.1.6: what a tel URI says becomes the user part, its visual separators left out and its parameters in
+/// lower case.
+fn tel2sip(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let Some(output) = Output::parse(args.str(2)) else {
+        return run.fail("tel2sip: the output is a variable in quotes: \"$avp(NAME)\"");
+    };
+    let Some(tel) = UriParts::parse(args.str(0)).filter(UriParts::is_tel) else { return Outcome::Code(2) };
+    let number = tel.user.unwrap_or(&[]).iter().filter(|byte| !b"-.()".contains(byte)).copied();
+    let mut uri = b"sip:".to_vec();
+    push_user(number, &mut uri);
+    if uri.len() == b"sip:".len() {
+        return Outcome::False;
+    }
+    if !tel.params.is_empty() {
+        uri.push(b';');
+        push_user(tel.params.iter().map(u8::to_ascii_lowercase), &mut uri);
+    }
+    uri.push(b'@');
+    uri.extend_from_slice(args.str(1));
+    uri.extend_from_slice(b";user=phone");
+    // A host of the script's that is none makes no URI.
+    outcome(Uri::parse(&uri).is_ok() && output.put(run, &uri))
+}
+
+/// Appends bytes to a user part, escaped where they cannot stand there (RFC 3261 §25.1 `user`).
+fn push_user(bytes: impl Iterator<Item = u8>, out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in bytes {
+        // What is escaped already stays.
+        if byte.is_ascii_alphanumeric() || b"-_.!~*'()&=+$,;?/%".contains(&byte) {
+            out.push(byte);
+        } else {
+            out.push(b'%');
+            out.extend([byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]));
+        }
+    }
+}
+
+/// RFC 3261 §20.17: whether the Date is not older than this.
+fn hdr_date_check(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
+    let message = run.message();
+    let header = message.headers_named(b"Date").next();
+    let Some(sent) = header.and_then(|header| with_unfolded(header.value, date)) else {
+        return Outcome::False;
+    };
+    let now = run.environment.clock.unix_micros(run.now()) / 1_000_000;
+    let oldest = i64::try_from(now).unwrap_or(i64::MAX).saturating_sub(args.int(0));
+    if sent < oldest { Outcome::Code(-4) } else { Outcome::True }
+}
+
+/// Seconds since 1970 of `Sat, 13 Nov 2010 23:29:00 GMT` (RFC 3261 §25.1 `SIP-date`).
+fn date(text: &[u8]) -> Option<i64> {
+    const MONTHS: [&[u8]; 12] =
+        [b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec"];
+    let mut words = text.split(|byte| *byte == b' ' || *byte == b',').filter(|word| !word.is_empty());
+    let mut word = || words.next();
+    let _weekday = word().filter(|word| word.len() == 3)?;
+    let day = i64::from(decimal(word()?)?);
+    let month = word()?.to_ascii_lowercase();
+    let month = i64::try_from(MONTHS.iter().position(|name| *name == month)?).ok()? + 1;
+    let year = i64::from(decimal(word().filter(|word| word.len() == 4)?)?);
+    let mut time = word()?.split(|byte| *byte == b':').map(|part| decimal(part).map(i64::from));
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let zone = word()?.eq_ignore_ascii_case(b"GMT") && word().is_none() && time.next().is_none();
+    let possible = zone && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
+    // Years that begin in March have their leap day at their end.
+    let (from_march, year) = if month > 2 { (month - 3, year) } else { (month + 9, year - 1) };
+    let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * from_march + 2) / 5 + day - 1;
+    possible.then_some(((days - 719_468) * 24 + hour) * 3_600 + minute * 60 + second)
 }
 
 fn add_uri_param(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {

@@ -61,7 +61,7 @@ static FUNCTIONS: &[Function] = &[
         &[],
         REQUESTS,
         sl_reply_error,
-        "Replies with what the last failure was: 483 for too many hops, 478 for a next hop that cannot be reached, `default_code` and `default_reason` if nothing is known.",
+        "Replies with what the last failure was: 483 for too many hops, 478 for a next hop that cannot be reached, `default_code` and `default_reason` if nothing is known; nothing where the function that failed has answered, as `save` does.",
     ),
 ];
 
@@ -80,6 +80,10 @@ fn send_reply(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 }
 
 fn sl_reply_error(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
+    // `if (!save("location")) { sl_reply_error(); }`: what has answered its own failure is not answered twice.
+    if run.request().and_then(|cx| cx.replied()).is_some_and(|status| status >= 200) {
+        return Outcome::True;
+    }
     let known = run.request().is_some_and(|cx| cx.last_error().is_some());
     if known {
         return outcome(run.request().is_some_and(|cx| cx.reply_error().is_ok()));
@@ -129,8 +133,9 @@ fn send(
         push_targets(cx, headers);
     }
     let done = match mode {
-        Mode::Stateless => cx.reply_stateless(status, reason, headers, b""),
-        Mode::Any => cx.reply(status, reason, headers, b""),
+        // After a function that waited there is a transaction, and its client waits for the transaction's answer.
+        Mode::Stateless if !cx.has_transaction() => cx.reply_stateless(status, reason, headers, b""),
+        Mode::Stateless | Mode::Any => cx.reply(status, reason, headers, b""),
     };
     done.is_ok()
 }

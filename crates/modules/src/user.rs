@@ -1,5 +1,6 @@
 //! The transaction user (RFC 3261 §5) that runs scripts.
 
+use crate::auth::Shard;
 use crate::log::{Level, Log};
 use crate::run::{Asked, Context, Dispatch, Environment, Prepared, Run, Scratch, State, Then};
 use crate::settings::Settings;
@@ -10,7 +11,7 @@ use engine::{
     TransactionUser,
 };
 use location::Location;
-use route::{Frame, Machine, Program, RouteId, RouteKind, Step, Verdict};
+use route::{Frame, Machine, Outcome, Program, RouteId, RouteKind, Step, Verdict};
 
 /// A script that waits for an answer.
 #[derive(Debug)]
@@ -31,6 +32,7 @@ struct Stage<L, G> {
     machine: Machine,
     scratch: Scratch,
     prepared: Prepared,
+    auth: Shard,
 }
 
 /// Runs a configuration's routes for the engine: `request_route` for requests, reply, failure and branch routes where
@@ -76,6 +78,7 @@ impl<L: Location, G: Log> ScriptUser<L, G> {
         }
         let request_route = program.entry(RouteKind::Request, None);
         let reply_route = program.entry(RouteKind::Reply, None);
+        let auth = Shard::new(&settings, &environment);
         let stage = Stage {
             program,
             settings,
@@ -86,6 +89,7 @@ impl<L: Location, G: Log> ScriptUser<L, G> {
             machine: Machine::new(),
             scratch: Scratch::new(),
             prepared: Prepared::default(),
+            auth,
         };
         ScriptUser { stage, request_route, reply_route }
     }
@@ -127,19 +131,32 @@ impl<L: Location, G: Log> Stage<L, G> {
             scratch: &mut self.scratch,
             prepared: &mut self.prepared,
             environment: &self.environment,
+            auth: &mut self.auth,
             ask: &mut ask,
         };
         let step = match start {
             Start::Route(route) => self.machine.run(&self.program, route, &mut run),
             Start::Frame(frame, then, answer) => {
-                let code = then(&mut run, answer);
+                let code = match then(&mut run, answer) {
+                    Outcome::True => 1,
+                    Outcome::False => -1,
+                    Outcome::Code(code) => code,
+                    Outcome::Exit => 0,
+                    Outcome::Suspend => return self.waits(frame, ask),
+                };
                 self.machine.resume(&self.program, frame, code, &mut run)
             }
         };
         match (step, ask) {
             (Step::Done(verdict), _) => End::Over(self.over(verdict)),
-            (Step::Suspended(frame), Some(asked)) => End::Waits(frame, asked),
-            (Step::Suspended(_), None) => {
+            (Step::Suspended(frame), asked) => self.waits(frame, asked),
+        }
+    }
+
+    fn waits(&mut self, frame: Frame, asked: Option<Asked>) -> End {
+        match asked {
+            Some(asked) => End::Waits(frame, asked),
+            None => {
                 self.say("a function waits for nothing; the script ends here");
                 End::Over(Verdict::Exit)
             }

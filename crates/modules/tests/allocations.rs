@@ -1,7 +1,7 @@
 //! No heap allocation per message outside the creation of a transaction or a binding: scripts run through the engine
 //! with an allocator that counts.
 
-use engine::{Config, Endpoint, Input, Listener, ListenerId, Outbox, Output, Path};
+use engine::{Answer, Config, Endpoint, Input, Listener, ListenerId, Outbox, Output, Path};
 use location::{Limits, Local, Seeds};
 use modules::{Environment, NoLog, ScriptUser, Settings};
 use sip::{Instant, Transport};
@@ -90,6 +90,45 @@ fn a_refreshed_registration_allocates_nothing() {
     assert_eq!(server.allocations(register), 0);
 }
 
+/// Allocations of a refresh that waits for its commit: the question's address-of-record, what waits, the binding as it was
+/// and as it is, and the frame of the script.
+const WAITING_ALLOCATIONS_MAX: usize = 5;
+
+/// A configuration whose REGISTERs wait.
+const WRITE_THROUGH: &str = r#"
+loadmodule "sl.so"
+loadmodule "usrloc.so"
+loadmodule "registrar.so"
+modparam("usrloc", "db_mode", 1)
+modparam("usrloc", "db_url", "sqlite:")
+request_route { save("location"); exit; }
+"#;
+
+impl Server {
+    /// A REGISTER and the answer that it waits for.
+    fn commit(&mut self, at: u64, text: &str) {
+        self.handle(at, text);
+        let Some(Output::Ask { id, .. }) = self.out.outputs.pop() else { panic!("no question was asked") };
+        let input = Input::Answer { id, answer: Answer::Done };
+        self.endpoint.handle(Instant::from_micros(at), input, &mut self.out);
+        assert!(matches!(self.out.outputs.first(), Some(Output::Send { .. })), "nothing was sent");
+    }
+}
+
+#[test]
+fn a_refresh_that_waits_for_its_commit_allocates_little() {
+    let mut server = Server::new(WRITE_THROUGH);
+    for at in 1..20 {
+        server.commit(at * 1_000, &register(at));
+    }
+    let last = register(20);
+    let before = COUNT.with(Cell::get);
+    server.commit(20_000, &last);
+    let allocations = COUNT.with(Cell::get) - before;
+    assert!(allocations <= WAITING_ALLOCATIONS_MAX, "{allocations}");
+    assert_eq!(server.endpoint.transactions(), 0);
+}
+
 #[test]
 fn a_request_forwarded_without_state_allocates_nothing() {
     let mut server = Server::new(include_str!("data/kamailio-stateless.cfg"));
@@ -130,6 +169,14 @@ fn time_per_message() {
     let mut server = Server::new(include_str!("data/kamailio-stateless.cfg"));
     server.handle(1, &register(1));
     let invite = message("INVITE", 1, "");
+    let start = std::time::Instant::now();
+    let mut waiting = Server::new(WRITE_THROUGH);
+    let registers: Vec<String> = (1..100_000).map(register).collect();
+    let made = start.elapsed();
+    for text in &registers {
+        waiting.commit(2, text);
+    }
+    println!("REGISTER, waiting: {} ns", (start.elapsed() - made).as_nanos() / 100_000);
     let cases = [("REGISTER", register(2)), ("INVITE, stateless", invite)];
     for (name, text) in cases {
         let start = std::time::Instant::now();

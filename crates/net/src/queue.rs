@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
-use engine::{AskId, FlowId, Path};
-use std::net::IpAddr;
+use engine::{AskId, FlowId, OwnedAnswer, Path};
 
 use crate::tls::{HandshakeError, Secured};
 
@@ -64,12 +63,12 @@ pub enum Parcel {
         /// The session and the socket.
         result: Result<Box<Secured>, HandshakeError>,
     },
-    /// The answer to a question asked by that shard; `None` where it could not be had.
-    Addresses {
+    /// The answer to a question asked by that shard.
+    Answer {
         /// The question.
         id: AskId,
-        /// The addresses of the name.
-        addresses: Option<Vec<IpAddr>>,
+        /// The answer.
+        answer: OwnedAnswer,
     },
 }
 

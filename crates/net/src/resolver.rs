@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use engine::AskId;
+use engine::{AskId, OwnedAnswer};
 
 use crate::queue::{Parcel, Post};
 
@@ -47,14 +47,14 @@ impl Resolver {
         Ok(Resolver(sender))
     }
 
-    /// Asks for the addresses of `host`; the answer goes to `from` as [`Parcel::Addresses`], always.
+    /// Asks for the addresses of `host`; the answer goes to `from` as [`Parcel::Answer`], always.
     pub fn ask(&self, id: AskId, host: String, from: &Post) {
         let question = Question { id, host, from: from.clone() };
         if let Err(TrySendError::Full(question) | TrySendError::Disconnected(question)) =
             self.0.try_send(question)
         {
             tracing::warn!("too many names to resolve: {WAITING_MAX} are waiting");
-            question.from.send(Parcel::Addresses { id: question.id, addresses: None });
+            question.from.send(Parcel::Answer { id: question.id, answer: OwnedAnswer::Failed });
         }
     }
 }
@@ -63,7 +63,8 @@ fn serve(questions: &Mutex<Receiver<Question>>) {
     loop {
         let next = questions.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Question { id, host, from }) = next else { return };
-        from.send(Parcel::Addresses { id, addresses: resolve(&host) });
+        let answer = resolve(&host).map_or(OwnedAnswer::Failed, OwnedAnswer::Addresses);
+        from.send(Parcel::Answer { id, answer });
     }
 }
 

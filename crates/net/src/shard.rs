@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant as Clock};
 
-use engine::{Answer, Ask, DomainId, Input, ListenerId, Outbox, Output, Path};
+use engine::{Ask, AskId, DomainId, Input, ListenerId, Outbox, Output, Path};
 use mio::{Events, Interest, Poll, Token};
 use sip::Instant;
 use sip::stream::StreamLimits;
@@ -66,6 +66,8 @@ pub trait Handler {
     fn domain(&self, _id: DomainId) -> &[u8] {
         &[]
     }
+    /// A question that is not about names; its answer comes as a [`Parcel::Answer`](crate::Parcel::Answer) to `post`.
+    fn ask(&mut self, _id: AskId, _ask: Ask, _deadline: Instant, _post: &Post) {}
     /// When [`Input::Timeout`] is due.
     fn next_timeout(&self) -> Option<Instant>;
     /// Nothing is in flight: a draining shard may stop.
@@ -83,8 +85,11 @@ pub struct Settings {
     /// messages at the rate at which they come, never longer than this, and not at all where fewer than two are
     /// to be expected: a quiet server answers at once.
     pub gather: Duration,
-    /// The origin of the shards' [`Instant`]s.
+    /// A moment of the system's clock,
     pub origin: Clock,
+    /// and what it is called among the shards' [`Instant`]s: later than zero where moments before the start of the process
+    /// have to have names, too.
+    pub origin_at: Instant,
     /// What connections may do and take.
     pub streams: StreamSettings,
     /// How long a message on a stream may be.
@@ -96,16 +101,22 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Defaults for streams, no TLS.
+    /// Defaults for streams, no TLS; the origin is [`Instant::ZERO`].
     pub fn new(gather: Duration, origin: Clock) -> Settings {
         Settings {
             gather,
             origin,
+            origin_at: Instant::ZERO,
             streams: StreamSettings::default(),
             limits: StreamLimits::default(),
             websocket: WebSocketPolicy::default(),
             tls: None,
         }
+    }
+
+    /// What the time is now.
+    pub fn now(&self) -> Instant {
+        self.origin_at + self.origin.elapsed()
     }
 }
 
@@ -249,8 +260,9 @@ impl Shard {
         let mut gather = Gather::new(settings.gather);
         let mut orders =
             Orders { control: control.clone(), draining: false, reports: 0, next_report: Instant::ZERO };
+        turn.begin(settings.now());
         loop {
-            turn.set_now(instant(settings.origin));
+            turn.set_now(settings.now());
             let busy = turn.receive_all(&mut receive) | turn.parcels(&postbox) | turn.streams();
             turn.timers();
             let busy = turn.failures() | busy;
@@ -276,10 +288,6 @@ impl Shard {
             events.iter().for_each(|event| turn.event(event));
         }
     }
-}
-
-fn instant(origin: Clock) -> Instant {
-    Instant::from_micros(u64::try_from(origin.elapsed().as_micros()).unwrap_or(u64::MAX))
 }
 
 /// The handler, and what it leaves.
@@ -374,6 +382,14 @@ impl<H: Handler> Turn<H> {
             post,
             resolver,
         }
+    }
+
+    /// The first moment, which may be long after zero: whoever counts in steps takes them all now, when nothing waits.
+    fn begin(&mut self, now: Instant) {
+        self.set_now(now);
+        self.streams.deadlines();
+        self.core.handle(Input::Timeout);
+        self.flush();
     }
 
     fn set_now(&mut self, now: Instant) {
@@ -503,9 +519,8 @@ impl<H: Handler> Turn<H> {
                 self.core.handle(Input::Message { path, bytes: &bytes });
                 Some(bytes)
             }
-            Parcel::Addresses { id, addresses } => {
-                let answer = addresses.as_deref().map_or(Answer::Failed, Answer::Addresses);
-                self.core.handle(Input::Answer { id, answer });
+            Parcel::Answer { id, answer } => {
+                self.core.handle(Input::Answer { id, answer: answer.as_answer() });
                 None
             }
             Parcel::Outgoing { from, flow, path, bytes } => self.streams.outgoing(from, flow, path, bytes),
@@ -548,7 +563,11 @@ impl<H: Handler> Turn<H> {
                 Output::Ask { id, ask: Ask::Resolve { host }, .. } => {
                     resolver.ask(*id, std::mem::take(host), post);
                 }
-                Output::Ask { .. } => {}
+                // Emptied here: the outbox is cleared next.
+                Output::Ask { id, ask, deadline } => {
+                    let ask = std::mem::replace(ask, Ask::Resolve { host: String::new() });
+                    handler.ask(*id, ask, *deadline, post);
+                }
                 Output::Alias { path, port } => streams.alias(*path, *port),
             }
         }

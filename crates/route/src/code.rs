@@ -1,6 +1,6 @@
 //! The compiled program: compact instructions, constants, routes, and what the configuration set.
 
-use crate::catalogue::{Encoder, ModuleId, ParameterId, RouteKind, SettingId, VariableId};
+use crate::catalogue::{Encoder, FunctionId, ModuleId, ParameterId, RouteKind, SettingId, VariableId};
 use crate::diagnostic::{Sources, Span};
 use crate::regex::Regex;
 use crate::value::{Text, Value};
@@ -306,6 +306,17 @@ pub(crate) enum SubstPiece {
     Group(usize),
 }
 
+/// A call of a function of the catalogue, as the configuration writes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// The function.
+    pub function: FunctionId,
+    /// Its arguments: the texts of those that are constant, `None` for those that are computed.
+    pub texts: Box<[Option<Box<[u8]>>]>,
+    /// Where it is.
+    pub span: Span,
+}
+
 /// A configuration that has been checked and compiled.
 #[derive(Debug, Clone, Default)]
 pub struct Program {
@@ -327,6 +338,7 @@ pub struct Program {
     pub(crate) settings: Vec<Setting>,
     pub(crate) modparams: Vec<ModParam>,
     pub(crate) globals: Vec<Global>,
+    pub(crate) calls: Vec<Call>,
     pub(crate) sources: Sources,
 }
 
@@ -390,6 +402,12 @@ impl Program {
     #[must_use]
     pub fn globals(&self) -> &[Global] {
         &self.globals
+    }
+
+    /// The calls of functions, in the order of the file: what their constant arguments name can be looked for at load.
+    #[must_use]
+    pub fn calls(&self) -> &[Call] {
+        &self.calls
     }
 
     /// The constant names in parentheses of variables, in the order of their [`NameId`]s.

@@ -41,7 +41,9 @@ pub use catalogue::{
     VariableDecl, VariableId,
 };
 pub use check::{Loaded, Rejected, load};
-pub use code::{Constant, Global, ModParam, Name, NameId, Network, Program, Route, RouteId, Setting, Socket};
+pub use code::{
+    Call, Constant, Global, ModParam, Name, NameId, Network, Program, Route, RouteId, Setting, Socket,
+};
 pub use diagnostic::{Colour, Diagnostic, Position, Severity, Source, Sources, Span, nearest, render};
 pub use machine::{
     Args, Frame, Host, Index, Inner, Machine, Outcome, RunError, RunErrorKind, Sink, Step, Subject,

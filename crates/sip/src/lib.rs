@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod clock;
 pub mod derived;
+pub mod digest;
 mod edit;
 mod error;
 mod framing;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::admin::{Contacts, Databases, Users};
 use crate::certificate::Certificates;
 
 /// A SIP server: registrar, stateful and stateless proxy, redirect server.
@@ -56,6 +57,45 @@ pub(crate) enum Command {
                       The second one says what to put into the configuration; phones are given ca/ca.pem to trust."
     )]
     Cert(Certificates),
+    /// Add, change, remove and list users, who may register and call.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true,
+        after_help = "Examples:\n\n  \
+                      strowger user add alice                      asks for the password, twice\n  \
+                      strowger user add alice@example.com -f strowger.cfg\n  \
+                      echo \"$SECRET\" | strowger user passwd alice --password-stdin\n  \
+                      strowger user list --json\n\n\
+                      Without -f or --db the users are those of the built-in configuration, in the state directory.\n\
+                      A running server knows at once. Exit codes: 0 done, 1 not done, 2 a configuration that does not check."
+    )]
+    User(Users),
+    /// List, show and remove contacts: who is registered, and where.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true,
+        after_help = "Examples:\n\n  \
+                      strowger contacts list\n  \
+                      strowger contacts show alice\n  \
+                      strowger contacts rm alice sip:alice@192.0.2.7:5060\n\n\
+                      A running server is asked; where none runs, the database is read, and the answer says so.\n\
+                      Exit codes: 0 done, 1 not done, 2 a configuration that does not check."
+    )]
+    Contacts(Contacts),
+    /// Make and check the tables of a database.
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true,
+        after_help = "Examples:\n\n  \
+                      strowger db create --db postgres://strowger@db.example.com/strowger\n  \
+                      strowger db check -f strowger.cfg\n\n\
+                      A file of SQLite needs neither: it is made with all tables when it is first used.\n\
+                      Exit codes: 0 done, 1 not done, 2 a configuration that does not check."
+    )]
+    Db(Databases),
     /// Print the reference of all modules, functions, parameters, variables and settings (Markdown).
     Reference,
 }
@@ -93,6 +133,13 @@ pub(crate) struct Run {
     /// once. At most 10ms.
     #[arg(long, value_name = "TIME", default_value = "500us", value_parser = gather)]
     pub(crate) gather: Duration,
+
+    /// Where the server keeps its state: the embedded database, the control socket.
+    ///
+    /// By default $STATE_DIRECTORY, else /var/lib/strowger for root, else $XDG_STATE_HOME/strowger or
+    /// ~/.local/state/strowger. It is made when it is needed.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) state_dir: Option<PathBuf>,
 
     /// What to log: error, warn, info, debug or trace; by default what `debug=` in the configuration says.
     #[arg(long, value_name = "LEVEL")]

@@ -20,6 +20,8 @@ const BUILT_IN_NAME: &str = "the built-in configuration";
 pub(crate) struct Loaded {
     /// The file's name, as it was given.
     pub(crate) name: String,
+    /// The file's directory.
+    pub(crate) directory: PathBuf,
     pub(crate) program: Arc<Program>,
     pub(crate) settings: Arc<Settings>,
     /// The settings of TLS, and all files that were read.
@@ -30,6 +32,7 @@ pub(crate) struct Loaded {
 }
 
 /// Why there is none.
+#[derive(Debug)]
 pub(crate) enum LoadError {
     /// The file cannot be read: one line that says so.
     Unreadable(String),
@@ -54,16 +57,21 @@ pub(crate) fn load(file: Option<&Path>, defines: &[String]) -> Result<Loaded, Lo
     let settings = Settings::from_program(&program)
         .map_err(|diagnostics| wrong(&Rejected { diagnostics, sources: program.sources().clone() }))?;
     diagnostics.extend(settings.notes.iter().cloned());
-    let tls_source = tls::Source::new(settings.tls.clone(), directory);
+    let tls_source = tls::Source::new(settings.tls.clone(), directory.clone());
     let tls = tls_source
         .load(program.sources().clone(), &settings.listen)
         .map_err(|tls::Wrong { diagnostics, sources }| wrong(&Rejected { diagnostics, sources }))?;
     diagnostics.extend(tls.diagnostics.iter().cloned());
     let (program, settings) = (Arc::new(program), Arc::new(settings));
-    Ok(Loaded { name, program, settings, tls, tls_source, diagnostics })
+    Ok(Loaded { name, directory, program, settings, tls, tls_source, diagnostics })
 }
 
 impl Loaded {
+    /// Whether it loads a module.
+    pub(crate) fn loads(&self, module: &str) -> bool {
+        modules::catalogue().module(module).is_some_and(|id| self.program.loads(id))
+    }
+
     /// Loads certificates as `run` would.
     ///
     /// # Errors

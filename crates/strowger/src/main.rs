@@ -5,13 +5,23 @@
 
 #![deny(unsafe_code)]
 
+mod admin;
+mod asks;
 mod certificate;
 mod cli;
+mod clock;
 mod configuration;
+mod control;
+mod databases;
+mod greeting;
+mod keeping;
 mod log;
+mod persistence;
 mod server;
+mod services;
 mod shard;
 mod signals;
+mod state;
 mod striped;
 mod tls;
 mod totals;
@@ -22,6 +32,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind;
 
+use crate::admin::AdminError;
 use crate::cli::{Cli, Command, Run};
 use crate::configuration::LoadError;
 
@@ -42,6 +53,9 @@ fn main() -> ExitCode {
         Some(Command::Check { file, defines }) => check(&file, &defines),
         Some(Command::Init { file }) => init(&file),
         Some(Command::Cert(command)) => certificate(&command),
+        Some(Command::User(command)) => administer(admin::users::run(&command)),
+        Some(Command::Contacts(command)) => administer(admin::contacts::run(&command)),
+        Some(Command::Db(command)) => administer(admin::db::run(&command)),
         Some(Command::Reference) => {
             print!("{}", modules::catalogue().reference_markdown());
             ExitCode::SUCCESS
@@ -93,6 +107,11 @@ fn check(file: &Path, defines: &[String]) -> ExitCode {
             if let Err(error) = loaded.prove_certificates() {
                 return refused(&error);
             }
+            // URLs are read; nothing is connected.
+            if let Err(error) = databases::urls(&loaded.settings, &state::directory(None)) {
+                eprintln!("strowger: {}: {error}", loaded.name);
+                return ExitCode::from(DOES_NOT_CHECK);
+            }
             println!("{}: no errors", loaded.name);
             ExitCode::SUCCESS
         }
@@ -123,6 +142,19 @@ fn init(file: &Path) -> ExitCode {
             fail(&format!("{name} exists already; give another name: strowger init FILE"))
         }
         Err(error) => fail(&format!("cannot write {name}: {error}")),
+    }
+}
+
+fn administer(done: Result<String, AdminError>) -> ExitCode {
+    use std::io::Write as _;
+    match done {
+        Ok(text) => {
+            // A reader who closed the pipe has seen enough.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(AdminError::Line(line)) => fail(&line),
+        Err(AdminError::Configuration(error)) => refused(&error),
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant as Clock, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant as Clock};
 
 use engine::{Endpoint, Limits};
 use location::Location as _;
@@ -15,10 +16,16 @@ use net::{Control, Post, Resolver, Shard};
 use sip::Instant;
 
 use crate::cli::Run;
+use crate::clock::Time;
 use crate::configuration::Loaded;
+use crate::control::{self, Methods};
+use crate::greeting::Greeting;
+use crate::keeping::Keeping;
 use crate::log::{self, ScriptLog};
+use crate::services::Shared;
 use crate::shard::ShardHandler;
 use crate::signals::Watch;
+use crate::state;
 use crate::striped::Striped;
 use crate::tls::InUse;
 use crate::totals::{Line, Totals};
@@ -58,7 +65,19 @@ pub(crate) fn run(options: &Run, loaded: Loaded) -> Result<ExitCode, StartError>
         tracing::debug!(%error, "huge pages stay on: a growing server may pause for some milliseconds");
     }
     let server = Server::new(options, &loaded, listeners, shards)?;
-    println!("{}", Greeting { options, loaded: &loaded, listeners: &server.environment.listeners, shards });
+    let state = state::directory(options.state_dir.as_deref());
+    // Everything that a control socket serves is there now.
+    let _listening = control::listen(&state, server.methods())
+        .inspect_err(|why| tracing::info!("no control socket: {why}"))
+        .ok();
+    let greeting = Greeting {
+        loaded: &loaded,
+        is_built_in: options.file().is_none(),
+        listeners: &server.environment.listeners,
+        shards,
+        has_users: server.keeping.databases.have_users(&loaded.settings),
+    };
+    println!("{greeting}");
     warn_of_small_buffers(&sockets);
     server.serve(sockets, watch)
 }
@@ -75,6 +94,11 @@ struct Server {
     environment: Environment,
     config: engine::Config,
     location: Striped,
+    shared: Arc<Shared>,
+    keeping: Keeping,
+    time: Time,
+    /// How long the last bindings may take to be written.
+    drain_timeout: Duration,
     totals: Arc<Totals>,
     control: Arc<Control>,
     loop_settings: net::Settings,
@@ -90,21 +114,24 @@ impl Server {
         shards: u8,
     ) -> Result<Server, StartError> {
         let settings = &loaded.settings;
-        let origin = Clock::now();
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let clock = modules::Clock { unix_micros_at_zero: u64::try_from(unix.as_micros()).unwrap_or(0) };
+        let time = Time::start();
         let limits = Limits { branches_max: settings.branches_max, ..Limits::default() };
         let limits_of_messages = net::StreamLimits {
             head_bytes_max: limits.message_bytes_max,
             message_bytes_max: limits.message_bytes_max,
         };
+        let state = state::directory(options.state_dir.as_deref());
+        let shared = Arc::new(Shared::new(settings.auth.nonces_max, settings.auth.attempts_max));
         let environment = Environment {
-            clock,
+            clock: time.wall_clock(),
             process_id: std::process::id(),
             listeners: listeners.clone(),
             message_bytes_max: u32::try_from(limits.message_bytes_max).unwrap_or(u32::MAX),
+            nonce_key: nonce_key(loaded, &state)?,
+            started_unix_secs: time.unix_micros(time.now()) / 1_000_000,
+            services: shared.clone(),
         };
-        let config = engine::Config {
+        let mut config = engine::Config {
             listeners,
             aliases: settings.aliases.clone(),
             timers: settings.timers.clone(),
@@ -118,14 +145,23 @@ impl Server {
         };
         // A handshake costs as much as dozens of calls: as many threads as shards, at a lower priority.
         let tls = InUse::start(loaded, &config.listeners, shards)?;
-        let mut loop_settings = loop_settings(options.gather, origin, settings, &limits_of_messages);
+        let mut loop_settings = loop_settings(options.gather, time, settings, &limits_of_messages);
         loop_settings.tls = tls.as_ref().map(InUse::pool);
+        let location = Striped::new(&location::Limits::default(), Seeds(random()?));
+        let keeping = Keeping::open(loaded, &state, &config.listeners, &location, &shared, time)?;
+        if settings.domain.register_myself {
+            config.aliases.extend(own_domains(&shared));
+        }
         Ok(Server {
             program: loaded.program.clone(),
             settings: settings.clone(),
             environment,
             config,
-            location: Striped::new(&location::Limits::default(), Seeds(random()?)),
+            location,
+            shared,
+            keeping,
+            time,
+            drain_timeout: options.drain_timeout,
             totals: Arc::new(Totals::new(usize::from(shards))),
             control: Arc::new(Control::new(usize::from(shards))),
             loop_settings,
@@ -136,7 +172,7 @@ impl Server {
     }
 
     /// Starts a thread for each shard and obeys signals until all have ended.
-    fn serve(self, sockets: Vec<Vec<net::Listener>>, watch: Watch) -> Result<ExitCode, StartError> {
+    fn serve(mut self, sockets: Vec<Vec<net::Listener>>, watch: Watch) -> Result<ExitCode, StartError> {
         let fail = |e: std::io::Error| StartError::of("cannot start a shard", &e);
         let shards: Vec<Shard> = sockets
             .into_iter()
@@ -149,25 +185,48 @@ impl Server {
         for (index, shard) in shards.into_iter().enumerate() {
             threads.push(self.start_shard(index, shard, posts.clone(), watch.handle()).map_err(fail)?);
         }
-        let reload = || match &self.tls {
-            Some(tls) => tls.reload(),
-            None => tracing::info!("SIGHUP: TLS is not in use, there are no certificates to read again"),
-        };
-        watch.obey(&self.control, &posts, |reports| self.log_totals(reports), reload);
+        watch.obey(&self.control, &posts, |reports| self.log_totals(reports), || self.reload());
         let mut code = ExitCode::SUCCESS;
         for thread in threads {
             if !thread.join().unwrap_or(false) {
                 code = ExitCode::FAILURE;
             }
         }
+        // Nothing changes any more.
+        self.keeping.flush(self.drain_timeout);
         tracing::info!("stopped: {}", self.line());
         Ok(code)
+    }
+
+    /// SIGHUP: certificates and tables that are read whole, each again.
+    fn reload(&self) {
+        match &self.tls {
+            Some(tls) => tls.reload(),
+            None => tracing::info!("SIGHUP: TLS is not in use, there are no certificates to read again"),
+        }
+        match self.keeping.databases.read_tables(&self.settings, &self.shared) {
+            Ok(()) => {}
+            Err(wrong) => wrong.iter().for_each(|line| tracing::error!("SIGHUP: {line}")),
+        }
+    }
+
+    /// What the control socket works on.
+    fn methods(&self) -> Methods {
+        Methods {
+            location: self.location.clone(),
+            settings: self.settings.clone(),
+            shared: self.shared.clone(),
+            databases: self.keeping.databases.clone(),
+            persister: self.keeping.persister(),
+            listeners: self.config.listeners.clone(),
+            time: self.time,
+        }
     }
 
     /// All counters.
     fn line(&self) -> Line {
         let handshakes = self.tls.as_ref().map(InUse::statistics).unwrap_or_default();
-        self.totals.line(self.location.len(), handshakes)
+        self.totals.line(self.location.len(), handshakes, self.keeping.state())
     }
 
     /// The thread of one shard; it gives back whether it ended as it was asked to.
@@ -210,6 +269,7 @@ impl Server {
             steer_key: self.config.seed,
             endpoint: Endpoint::new(config, user),
             location: self.location.clone(),
+            asks: self.keeping.asks(),
             totals: self.totals.clone(),
             control: self.control.clone(),
             expire_every: self.settings.expire_interval,
@@ -229,7 +289,7 @@ impl Server {
 /// What the configuration says about connections, as the loops know it.
 fn loop_settings(
     gather: Duration,
-    origin: Clock,
+    time: Time,
     settings: &modules::Settings,
     limits: &net::StreamLimits,
 ) -> net::Settings {
@@ -259,17 +319,48 @@ fn loop_settings(
         message_bytes_max: limits.message_bytes_max,
         ..net::WebSocketPolicy::default()
     };
-    net::Settings { streams, limits: *limits, websocket, ..net::Settings::new(gather, origin) }
+    let origin_at = time.origin_at();
+    net::Settings {
+        streams,
+        limits: *limits,
+        websocket,
+        origin_at,
+        ..net::Settings::new(gather, time.origin())
+    }
 }
 
 fn random() -> Result<[u64; 4], StartError> {
-    let mut bytes = [0_u8; 32];
-    getrandom::fill(&mut bytes).map_err(|e| StartError::of("the system has no random numbers", &e))?;
     let mut numbers = [0_u64; 4];
-    for (number, chunk) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+    for (number, chunk) in numbers.iter_mut().zip(random_bytes()?.chunks_exact(8)) {
         *number = chunk.iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
     }
     Ok(numbers)
+}
+
+/// Served domains as names of this server, which Route headers may have; scripts know all of them.
+fn own_domains(shared: &Shared) -> Vec<engine::Alias> {
+    /// They are looked through one by one.
+    const MAX: usize = 256;
+    let domains = modules::Services::domains(shared);
+    let alias = |name: &[u8]| engine::Alias {
+        transport: None,
+        host: String::from_utf8_lossy(name).into_owned(),
+        port: None,
+    };
+    domains.names().take(MAX).map(alias).collect()
+}
+
+/// The key of nonces: kept in the state directory if the configuration asks for credentials, random otherwise.
+fn nonce_key(loaded: &Loaded, state: &Path) -> Result<[u8; 32], StartError> {
+    let fresh = random_bytes()?;
+    let kept = if loaded.loads("auth") { state::nonce_key(state, fresh) } else { None };
+    Ok(kept.unwrap_or(fresh))
+}
+
+fn random_bytes() -> Result<[u8; 32], StartError> {
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes).map_err(|e| StartError::of("the system has no random numbers", &e))?;
+    Ok(bytes)
 }
 
 /// What `-l` says, else the configuration, else loopback.
@@ -349,34 +440,5 @@ fn warn_of_small_buffers(sockets: &[Vec<net::Listener>]) {
             "the kernel grants receive buffers of {small} bytes only, too few for bursts; \
              raise it with: sysctl net.core.rmem_max=8388608"
         );
-    }
-}
-
-/// Three lines for whoever started it.
-struct Greeting<'a> {
-    options: &'a Run,
-    loaded: &'a Loaded,
-    listeners: &'a [engine::Listener],
-    shards: u8,
-}
-
-impl fmt::Display for Greeting<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Strowger {} listens on", env!("CARGO_PKG_VERSION"))?;
-        for (i, listener) in self.listeners.iter().enumerate() {
-            let transport = listener.transport.as_str().unwrap_or("?").to_ascii_lowercase();
-            write!(f, "{} {transport}:{}", if i > 0 { "," } else { "" }, listener.address)?;
-        }
-        writeln!(f, " ({} shard{})", self.shards, if self.shards == 1 { "" } else { "s" })?;
-        if let Some(first) = self.listeners.first() {
-            writeln!(f, "Register a phone: user name as you like, domain {}, no password", first.address)?;
-        }
-        match self.options.file() {
-            Some(_) => write!(f, "Configuration: {}", self.loaded.name),
-            None => write!(
-                f,
-                "Configuration: built in; `strowger init` writes it to strowger.cfg, `strowger run FILE` runs yours"
-            ),
-        }
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{DomainId, Endpoint, Input, Outbox};
+use engine::{Ask, AskId, DomainId, Endpoint, Input, Outbox};
 use location::Location as _;
 use modules::ScriptUser;
-use net::{Control, Handler, Statistics};
+use net::{Control, Handler, Post, Statistics};
 use sip::Instant;
 
+use crate::asks::Asks;
 use crate::log::ScriptLog;
 use crate::striped::Striped;
 use crate::totals::{Snapshot, Totals};
@@ -27,6 +28,7 @@ pub(crate) struct ShardHandler {
     pub(crate) steer_key: [u64; 4],
     pub(crate) endpoint: Endpoint<ScriptUser<Striped, ScriptLog>>,
     pub(crate) location: Striped,
+    pub(crate) asks: Asks,
     pub(crate) totals: Arc<Totals>,
     pub(crate) control: Arc<Control>,
     /// How often expired bindings are removed while none are left over; look-ups never see them anyway.
@@ -59,6 +61,10 @@ impl Handler for ShardHandler {
 
     fn domain(&self, id: DomainId) -> &[u8] {
         self.endpoint.domain(id)
+    }
+
+    fn ask(&mut self, id: AskId, ask: Ask, deadline: Instant, post: &Post) {
+        self.asks.ask(id, ask, deadline, post);
     }
 
     fn next_timeout(&self) -> Option<Instant> {

@@ -4,14 +4,20 @@
 //! shards rarely meet. No lock is held while another is taken.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use location::{Binding, Limits, Location, Policy, Refusal, Register, Registered, Seeds, Table, stripe_of};
+use location::{
+    Binding, Change, Changed, Drained, Kept, Limits, Location, Policy, Refusal, Register, Registered, Seeds,
+    Table, stripe_of,
+};
 use sip::Instant;
 
 /// Stripes of the table. Many more than shards, so that two rarely want the same.
-const STRIPES: usize = 256;
+pub(crate) const STRIPES: usize = 256;
+
+/// Words of a set of stripes.
+const WORDS: usize = STRIPES / 64;
 
 /// The shared location service; clones are the same one.
 #[derive(Clone)]
@@ -22,6 +28,46 @@ struct Stripes {
     seeds: Seeds,
     /// The stripe at which the next [`Location::expire`] begins.
     next: AtomicUsize,
+    /// Whether changes are recorded.
+    tracked: AtomicBool,
+    /// Stripes that may have changes to be drained, one bit each.
+    changed: [AtomicU64; WORDS],
+}
+
+/// A set of stripes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StripeSet([u64; WORDS]);
+
+impl StripeSet {
+    /// All of them.
+    pub(crate) const ALL: StripeSet = StripeSet([u64::MAX; WORDS]);
+
+    /// Adds one.
+    pub(crate) fn insert(&mut self, stripe: usize) {
+        if let Some(word) = self.0.get_mut(stripe / 64) {
+            *word |= 1 << (stripe % 64);
+        }
+    }
+
+    /// Takes one out; `None` if there is none.
+    pub(crate) fn pop(&mut self) -> Option<usize> {
+        let word = self.0.iter().position(|&word| word != 0)?;
+        let bit = self.0[word].trailing_zeros();
+        self.0[word] &= self.0[word] - 1;
+        Some(word * 64 + bit as usize)
+    }
+
+    /// Whether it is in it.
+    #[cfg(test)]
+    pub(crate) fn contains(&self, stripe: usize) -> bool {
+        self.0.get(stripe / 64).is_some_and(|word| word >> (stripe % 64) & 1 == 1)
+    }
+
+    /// Whether there is none.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|&word| word == 0)
+    }
 }
 
 impl Striped {
@@ -29,11 +75,114 @@ impl Striped {
     pub(crate) fn new(limits: &Limits, seeds: Seeds) -> Striped {
         let share = limits.per_stripe(STRIPES);
         let tables = (0..STRIPES).map(|_| Mutex::new(Table::new(share, seeds))).collect();
-        Striped(Arc::new(Stripes { tables, seeds, next: AtomicUsize::new(0) }))
+        Striped(Arc::new(Stripes {
+            tables,
+            seeds,
+            next: AtomicUsize::new(0),
+            tracked: AtomicBool::new(false),
+            changed: [const { AtomicU64::new(0) }; WORDS],
+        }))
+    }
+
+    /// The stripe of an address-of-record.
+    pub(crate) fn stripe_of(&self, aor: &[u8]) -> usize {
+        stripe_of(aor, STRIPES, &self.0.seeds)
     }
 
     fn stripe(&self, aor: &[u8]) -> MutexGuard<'_, Table> {
-        lock(&self.0.tables[stripe_of(aor, STRIPES, &self.0.seeds)])
+        lock(&self.0.tables[self.stripe_of(aor)])
+    }
+
+    /// The same, for a change.
+    fn change(&self, aor: &[u8]) -> MutexGuard<'_, Table> {
+        let stripe = self.stripe_of(aor);
+        let table = lock(&self.0.tables[stripe]);
+        self.note_changed(stripe);
+        table
+    }
+
+    /// Notes that a stripe may have changes. Called with the stripe locked, so that who takes the note before the change
+    /// is made waits for it.
+    fn note_changed(&self, stripe: usize) {
+        if !self.0.tracked.load(Ordering::Relaxed) {
+            return;
+        }
+        let (word, bit) = (&self.0.changed[stripe / 64], 1 << (stripe % 64));
+        // Mostly it is noted already: then nobody's cache line is touched.
+        if word.load(Ordering::Acquire) & bit == 0 {
+            word.fetch_or(bit, Ordering::AcqRel);
+        }
+    }
+
+    // --- for a store ---------------------------------------------------------------------------------------------------
+
+    /// Brings the table to `now` while it is empty, so that it need not step there with bindings in it.
+    pub(crate) fn begin(&self, now: Instant) {
+        for table in &self.0.tables {
+            lock(table).expire(now, 1);
+        }
+    }
+
+    /// See [`Table::restore`].
+    ///
+    /// # Errors
+    ///
+    /// As that says.
+    pub(crate) fn restore(&self, now: Instant, aor: &[u8], kept: &Kept<'_>) -> Result<(), Refusal> {
+        self.change(aor).restore(now, aor, kept)
+    }
+
+    /// See [`Table::reconcile`].
+    pub(crate) fn reconcile(&self, now: Instant, aor: &[u8], rows: &[Kept<'_>]) {
+        self.change(aor).reconcile(now, aor, rows);
+    }
+
+    /// Records changes from now on. Bindings already held count as changed, unless they were restored. At most
+    /// `removals_max` removed ones wait to be drained, over all stripes.
+    pub(crate) fn track_changes(&self, removals_max: usize) {
+        self.0.tracked.store(true, Ordering::Release);
+        for (stripe, table) in self.0.tables.iter().enumerate() {
+            let mut table = lock(table);
+            table.track_changes(removals_max.div_ceil(STRIPES));
+            self.note_changed(stripe);
+        }
+    }
+
+    /// Takes the set of stripes that may have changes, all of those made before included.
+    pub(crate) fn take_changed(&self) -> StripeSet {
+        let mut set = StripeSet::default();
+        for (word, changed) in set.0.iter_mut().zip(&self.0.changed) {
+            // Mostly there is nothing: then nobody's cache line is touched.
+            if changed.load(Ordering::Acquire) != 0 {
+                *word = changed.swap(0, Ordering::AcqRel);
+            }
+        }
+        set
+    }
+
+    /// Visits at most `budget` changes of one stripe; see [`Table::drain_changes`].
+    pub(crate) fn drain_changes(
+        &self,
+        stripe: usize,
+        budget: usize,
+        visit: &mut dyn FnMut(Change<'_>),
+    ) -> Drained {
+        match self.0.tables.get(stripe) {
+            Some(table) => lock(table).drain_changes(budget, visit),
+            None => Drained { changes: 0, left: 0, lost: false },
+        }
+    }
+
+    /// Whether this contact of `aor` is bound.
+    pub(crate) fn holds(&self, now: Instant, aor: &[u8], contact: &[u8]) -> bool {
+        self.stripe(aor).lookup(now, aor).any(|binding| binding.contact() == contact)
+    }
+
+    /// Visits every binding of one stripe, in no order, expired ones included.
+    pub(crate) fn visit(&self, stripe: usize, visit: impl FnMut(&Binding)) {
+        if let Some(table) = self.0.tables.get(stripe) {
+            lock(table).iter().for_each(visit);
+        }
     }
 
     fn sum(&self, count: impl Fn(&Table) -> usize) -> usize {
@@ -55,10 +204,21 @@ impl Location for Striped {
         policy: &Policy,
         visit: &mut dyn FnMut(&Binding),
     ) -> Result<Registered, Refusal> {
-        let mut table = self.stripe(aor);
+        let mut table = self.change(aor);
         let done = table.register(now, aor, request, policy)?;
         table.lookup(now, aor).for_each(visit);
         Ok(done)
+    }
+
+    fn register_tentatively(
+        &self,
+        now: Instant,
+        aor: &[u8],
+        request: &Register<'_>,
+        policy: &Policy,
+        changed: &mut dyn FnMut(Changed<'_>),
+    ) -> Result<Registered, Refusal> {
+        self.change(aor).register_tentatively(now, aor, request, policy, changed)
     }
 
     fn lookup(&self, now: Instant, aor: &[u8], visit: &mut dyn FnMut(&Binding) -> ControlFlow<()>) -> usize {
@@ -73,7 +233,11 @@ impl Location for Striped {
     }
 
     fn remove(&self, now: Instant, aor: &[u8], contact: Option<&[u8]>) -> usize {
-        self.stripe(aor).remove(now, aor, contact)
+        self.change(aor).remove(now, aor, contact)
+    }
+
+    fn undo(&self, now: Instant, aor: &[u8], before: &[Binding], after: &[Binding]) -> bool {
+        self.change(aor).undo(now, aor, before, after)
     }
 
     /// `budget` is shared by all stripes; the next call goes on where this one ended.
@@ -81,7 +245,13 @@ impl Location for Striped {
         let first = self.0.next.load(Ordering::Relaxed);
         let mut removed = 0;
         for i in (first..first + STRIPES).map(|i| i % STRIPES) {
-            removed += lock(&self.0.tables[i]).expire(now, budget - removed);
+            let mut table = lock(&self.0.tables[i]);
+            let gone = table.expire(now, budget - removed);
+            if gone > 0 {
+                self.note_changed(i);
+            }
+            drop(table);
+            removed += gone;
             if removed >= budget {
                 self.0.next.store(i, Ordering::Relaxed);
                 break;
@@ -130,6 +300,47 @@ mod tests {
             ControlFlow::Continue(())
         });
         assert_eq!((visited, seen), (1, 1));
+    }
+
+    #[test]
+    fn only_stripes_with_changes_are_drained() {
+        let striped = Striped::new(&Limits::default(), Seeds([1, 2, 3, 4]));
+        bind(&striped, "sip:before@example.com", Instant::ZERO);
+        assert!(striped.take_changed().is_empty(), "nothing is recorded unless it is asked for");
+        striped.track_changes(1_000);
+        assert_eq!(striped.take_changed(), StripeSet::ALL);
+        for stripe in 0..STRIPES {
+            let _ = striped.drain_changes(stripe, 100, &mut |_| {});
+        }
+        bind(&striped, "sip:user@example.com", Instant::ZERO);
+        let mut changed = striped.take_changed();
+        let stripe = striped.stripe_of(b"sip:user@example.com");
+        assert!(changed.contains(stripe) && !changed.contains(stripe ^ 1));
+        assert_eq!(changed.pop(), Some(stripe));
+        assert_eq!((changed.pop(), changed.is_empty()), (None, true));
+        let mut seen = 0;
+        let drained = striped.drain_changes(stripe, 100, &mut |change| {
+            seen += usize::from(matches!(change, Change::Saved(_)));
+        });
+        assert_eq!((seen, drained.left, drained.lost), (1, 0, false));
+        assert!(striped.take_changed().is_empty());
+    }
+
+    #[test]
+    fn expired_bindings_are_changes_too() {
+        let striped = Striped::new(&Limits::default(), Seeds([1, 2, 3, 4]));
+        striped.track_changes(1_000);
+        bind(&striped, "sip:user@example.com", Instant::ZERO);
+        let stripe = striped.stripe_of(b"sip:user@example.com");
+        let _ = striped.drain_changes(stripe, 100, &mut |_| {});
+        striped.take_changed();
+        striped.expire(Instant::ZERO + std::time::Duration::from_secs(2 * u64::from(HOUR_SECS)), 100_000);
+        assert!(striped.take_changed().contains(stripe));
+        let mut removed = 0;
+        let _ = striped.drain_changes(stripe, 100, &mut |change| {
+            removed += usize::from(matches!(change, Change::Removed(_)));
+        });
+        assert_eq!(removed, 1);
     }
 
     #[test]

@@ -9,6 +9,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use engine::Counters;
 use net::Statistics;
 use net::tls::HandshakeStatistics;
+use store::SelectorState;
+
+use crate::keeping::KeepingState;
+use crate::persistence::PersistenceState;
 
 /// One shard's copy.
 #[derive(Clone, Debug, Default)]
@@ -42,10 +46,15 @@ impl Totals {
     }
 
     /// The sum over all shards, to be printed in one line; `bindings` are held by the location table, `handshakes` were
-    /// made by the threads for them.
-    pub(crate) fn line(&self, bindings: usize, handshakes: HandshakeStatistics) -> Line {
+    /// made by the threads for them, `keeping` tells of databases.
+    pub(crate) fn line(
+        &self,
+        bindings: usize,
+        handshakes: HandshakeStatistics,
+        keeping: KeepingState,
+    ) -> Line {
         let shards: Vec<Snapshot> = self.0.iter().map(|slot| lock(slot).clone()).collect();
-        Line { shards, bindings, handshakes }
+        Line { shards, bindings, handshakes, keeping }
     }
 }
 
@@ -58,6 +67,7 @@ pub(crate) struct Line {
     shards: Vec<Snapshot>,
     bindings: usize,
     handshakes: HandshakeStatistics,
+    keeping: KeepingState,
 }
 
 impl fmt::Display for Line {
@@ -70,6 +80,16 @@ impl fmt::Display for Line {
         for (name, field) in HANDSHAKES {
             write!(f, " {name}={}", field(&self.handshakes))?;
         }
+        if let Some(state) = &self.keeping.persistence {
+            for (name, field) in PERSISTENCE {
+                write!(f, " {name}={}", field(state))?;
+            }
+        }
+        if let Some(state) = &self.keeping.selectors {
+            for (name, field) in SELECTORS {
+                write!(f, " {name}={}", field(state))?;
+            }
+        }
         Ok(())
     }
 }
@@ -77,6 +97,36 @@ impl fmt::Display for Line {
 type Field = fn(&Snapshot) -> u64;
 
 type HandshakeField = fn(&HandshakeStatistics) -> u64;
+
+type PersistenceField = fn(&PersistenceState) -> u64;
+
+type SelectorField = fn(&SelectorState) -> u64;
+
+/// How bindings reach their database; absent in memory mode.
+const PERSISTENCE: &[(&str, PersistenceField)] = &[
+    ("persist_up", |s| u64::from(s.is_up)),
+    ("persist_commits", |s| s.commits),
+    ("persist_rows", |s| s.rows),
+    ("persist_failures", |s| s.failures),
+    ("persist_left_out", |s| s.left_out),
+    ("persist_pending", |s| s.pending),
+    ("persist_behind_secs", |s| s.behind_secs),
+    ("persist_waiting", |s| s.waiting),
+    ("persist_answered", |s| s.answered),
+    ("persist_unanswered", |s| s.unanswered),
+    ("persist_refreshed", |s| s.refreshed),
+];
+
+/// Questions of scripts to databases; absent where there are none.
+const SELECTORS: &[(&str, SelectorField)] = &[
+    ("select_up", |s| u64::from(s.is_up)),
+    ("select_answered", |s| s.answered),
+    ("select_refused", |s| s.refused),
+    ("select_failed", |s| s.failed),
+    ("select_full", |s| s.full),
+    ("select_reconnects", |s| s.reconnects),
+    ("select_waiting", |s| s.waiting),
+];
 
 /// TLS handshakes by kind, and why others failed.
 const HANDSHAKES: &[(&str, HandshakeField)] = &[
@@ -193,9 +243,13 @@ mod tests {
         }
         assert!(totals.are_of(1));
         let handshakes = HandshakeStatistics { accepted_full: 5, ..HandshakeStatistics::default() };
-        let line = totals.line(7, handshakes).to_string();
+        let line = totals.line(7, handshakes, KeepingState::default()).to_string();
         assert!(line.starts_with("bindings=7 transactions=6 ") && line.contains(" requests=41 "), "{line}");
         assert!(line.contains(" tls_accepted_full=5 "), "{line}");
-        assert!(!line.contains('\n'));
+        assert!(!line.contains('\n') && !line.contains("persist_") && !line.contains("select_"), "{line}");
+        let persistence = PersistenceState { rows: 12, is_up: true, ..PersistenceState::default() };
+        let keeping = KeepingState { persistence: Some(persistence), ..KeepingState::default() };
+        let line = totals.line(7, handshakes, keeping).to_string();
+        assert!(line.contains(" persist_up=1 ") && line.contains(" persist_rows=12 "), "{line}");
     }
 }

@@ -87,7 +87,7 @@ impl<U: TransactionUser> Endpoint<U> {
         let Some(waiter) = self.core.resolver.answered(id) else { return };
         let addresses: &[IpAddr] = match &answer {
             Answer::Addresses(addresses) => addresses,
-            Answer::Failed => &[],
+            _ => &[],
         };
         match waiter {
             Waiter::Nobody { name } => self.core.resolver.remember(&name, addresses, now),

@@ -61,6 +61,7 @@ impl<U: TransactionUser> Endpoint<U> {
     /// transaction that was being worked on and counts it ([`Counters::transactions_lost`]).
     pub fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox) {
         self.recover();
+        self.core.wheel.skip_to(now);
         let first = out.outputs.len();
         match input {
             Input::Message { path, bytes } => self.on_message(path, bytes, now, out),

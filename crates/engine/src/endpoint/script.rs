@@ -86,6 +86,15 @@ impl<U: TransactionUser> Endpoint<U> {
             self.core.works.give(work);
             return None;
         };
+        if self.core.is_ephemeral(id) {
+            // It was there for the time of waiting. Whatever the script has sent, it has sent without state.
+            self.answer_error(message, arrival, &work, now, out);
+            self.core.works.give(work);
+            if let Some(entry) = self.core.table.get_mut(id) {
+                entry.server.terminate();
+            }
+            return Some(id);
+        }
         self.send_planned(id, message, arrival, &mut work, &mut state, now, out);
         self.answer_silence(id, message, arrival, &work, now, out);
         self.keep(id, work, state);
@@ -169,7 +178,7 @@ impl<U: TransactionUser> Endpoint<U> {
         let id = match entry {
             Some(id) => Some(id),
             None if full => None,
-            None => self.core.create(message, arrival, now).ok(),
+            None => self.core.create_ephemeral(message, arrival, now).ok(),
         };
         let Some(id) = id.filter(|_| !full) else {
             if full {
@@ -188,6 +197,7 @@ impl<U: TransactionUser> Endpoint<U> {
         let untouched = open.response.is_empty();
         if untouched && message.method() == Method::Invite && self.core.config.auto_100 {
             // RFC 3261 §17.2.1: the user may need more than 200 ms.
+            self.core.keep_transaction(id);
             let _ = self.core.reply(id, message, &Reply::bare(100), now, out);
         }
         let ask_id = self.core.resolver.ask_script(id);

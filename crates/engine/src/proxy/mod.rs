@@ -57,7 +57,7 @@ impl<S> RequestContext<'_, S> {
         let Some(invite) = self.core.find_invite(&self.message) else { return self.without_state() };
         // RFC 3261 §16.10: 200 at once, then the branches.
         let reply = Reply::bare(200);
-        match self.entry {
+        match self.kept() {
             Some(entry) => {
                 let _ = self.core.reply(entry, &self.message, &reply, self.now, self.out);
             }
@@ -71,10 +71,7 @@ impl<S> RequestContext<'_, S> {
 
     fn relay_stateful(&mut self) -> Result<(), RelayError> {
         self.core.validate(&self.message, self.plan)?;
-        if self.entry.is_none() {
-            let id = self.core.create(&self.message, &self.arrival, self.now);
-            self.entry = Some(id.map_err(|_| RelayError::TableFull)?);
-        }
+        self.create_transaction().map_err(|_| RelayError::TableFull)?;
         let Some(id) = self.entry else { return Err(RelayError::TableFull) };
         let Some(entry) = self.core.table.get(id) else { return Err(RelayError::AlreadyFinal) };
         if entry.server.is_final() {

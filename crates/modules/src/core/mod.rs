@@ -159,8 +159,20 @@ fn tcp_alias(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 }
 
 fn forward(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
-    let done = run.request().is_some_and(|cx| cx.forward(None).is_ok());
-    outcome(done)
+    outcome(run.request().is_some_and(|cx| send_on(cx, None)))
+}
+
+/// Sends a request on without state; one that has a transaction already, as after a function that waited, in it: its client
+/// waits for the transaction's answer.
+fn send_on(cx: &mut engine::RequestContext<'_, crate::run::State>, destination: Option<&[u8]>) -> bool {
+    if !cx.has_transaction() {
+        return cx.forward(destination).is_ok();
+    }
+    if destination.is_some() {
+        cx.set_destination_uri(destination);
+    }
+    cx.clear_targets();
+    cx.relay().is_ok()
 }
 
 fn forward_to(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
@@ -182,7 +194,7 @@ fn forward_tls(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 fn forward_by(run: &mut Run<'_, '_>, args: &Args<'_>, params: &[u8]) -> Outcome {
     let mut uri = core::mem::take(&mut run.scratch.uri);
     destination(&mut uri, args.str(0), (args.len() > 1).then(|| args.int(1)), params);
-    let done = run.request().is_some_and(|cx| cx.forward(Some(&uri)).is_ok());
+    let done = run.request().is_some_and(|cx| send_on(cx, Some(&uri)));
     run.scratch.uri = uri;
     outcome(done)
 }

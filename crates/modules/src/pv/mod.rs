@@ -1,5 +1,6 @@
 //! `pv`: the pseudo-variables, and questions about them.
 
+mod credentials;
 mod message;
 mod uri;
 
@@ -10,6 +11,7 @@ use crate::run::Run;
 use crate::table::{
     Function, MESSAGES, Module, REQUESTS, TARGETS, Variable, harmless_parameter, refused_parameter,
 };
+use credentials as c;
 use message as m;
 use route::{Args, Contexts, InnerRule, Outcome, Param, ParamKind, Sink, Subscript, ValueRef, parse_int};
 use uri as u;
@@ -120,6 +122,17 @@ static VARIABLES: &[Variable] = &[
     Variable::read_only("hdrc", MESSAGES, m::hdrc, "How many headers there are of a name.").inner(InnerRule::Required, false),
     Variable::read_only("hfl", MESSAGES, m::hdr, "As `$hdr`.").inner(InnerRule::Required, true),
     Variable::read_only("msg", MESSAGES, m::msg, "Parts of the message: its length (`len`), its text (`buf`), its body (`body`), the body's length (`body_size`), its headers (`hdrs`) or its first line (`fline`).").inner(InnerRule::OneOf(m::MSG_PARTS), false),
+    // --- credentials ----------------------------------------------------------------------------------------------
+    Variable::read_only("au", MESSAGES, c::user, "The user of the credentials' user name, without the domain. Credentials are those that authenticated the request, or else the first ones in it, right or wrong."),
+    Variable::read_only("ad", MESSAGES, c::domain, "The domain of the credentials' user name; null if it has none."),
+    Variable::read_only("aU", MESSAGES, c::username, "The credentials' whole user name."),
+    Variable::read_only("ar", MESSAGES, c::realm, "The realm of the credentials."),
+    Variable::read_only("adu", MESSAGES, c::uri, "The `uri` of the credentials."),
+    Variable::read_only("aa", MESSAGES, c::algorithm, "The algorithm of the credentials; MD5 if they name none."),
+    Variable::read_only("adn", MESSAGES, c::nonce, "The nonce of the credentials."),
+    Variable::read_only("adc", MESSAGES, c::cnonce, "The `cnonce` of the credentials."),
+    Variable::read_only("adr", MESSAGES, c::response, "The `response` of the credentials."),
+    Variable::read_only("ado", MESSAGES, c::opaque, "The `opaque` of the credentials."),
     // --- where it came from -----------------------------------------------------------------------------------------
     Variable::read_only("si", MESSAGES, m::si, "The address that the message came from."),
     Variable::read_only("sp", MESSAGES, m::sp, "The port that the message came from."),

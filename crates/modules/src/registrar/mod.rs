@@ -1,7 +1,13 @@
 //! `registrar`: REGISTER (RFC 3261 §10.3) and the location of users (§16.5).
 
+mod date;
 mod lookup;
 mod save;
+mod spread;
+pub(crate) mod stored;
+mod wait;
+
+pub(crate) use wait::Pending;
 
 use crate::run::Run;
 use crate::settings::{PathMode, RegistrarSettings};
@@ -103,8 +109,20 @@ static PARAMETERS: &[ParameterDecl] = &[
         "received",
         "The parameter of the 200's Contact that says where the contact really is; empty, none.",
     ),
-    harmless_parameter("default_expires_range", "intervals are granted as configured."),
-    harmless_parameter("expires_range", "intervals are granted as configured."),
+    int_parameter(
+        "default_expires_range",
+        (0, 100),
+        0,
+        "%",
+        "By how much `default_expires` is lengthened or shortened, at most, differently for each REGISTER, so that phones do not all come back at once.",
+    ),
+    int_parameter(
+        "expires_range",
+        (0, 100),
+        0,
+        "%",
+        "By how much a requested interval is shortened, at most, differently for each REGISTER; not below `min_expires`.",
+    ),
     refused_parameter("realm_prefix", "make the names equal by an `alias` and `use_domain` 0."),
     harmless_parameter("sock_flag", "there are no replicas that pass registrations on."),
     harmless_parameter("sock_hdr_name", "there are no replicas that pass registrations on."),
@@ -126,8 +144,8 @@ static PARAMETERS: &[ParameterDecl] = &[
 
 const DOMAIN: Param = Param::new("domain", ParamKind::Str);
 const URI: Param = Param::new("uri", ParamKind::Format);
-const SAVE: &str = "Does what a REGISTER asks for and answers it: 200 with all contacts, 423 if the interval is too brief, 400 for a Contact that is none or for a `sips` one where Request-URI or Path are `sip`, 404 for a To of another domain than the Request-URI's (the server's addresses and aliases are one), 420 for a Require that is not understood, 500 out of order, 503 for too many. FLAGS: 2, no answer; 4, only the contacts of this request stay. URI stands for the To URI. Returns 1 for new contacts, 2 for refreshed ones, 3 for removed ones, 4 for a question; -2 for too many contacts, -1 for what else was refused. A refusal is answered, too.";
-const LOOKUP: &str = "Replaces the Request-URI by the best contact of its user (or of URI), and makes targets of the others. Returns 1, -1 if there is none, -2 if none takes the method, -3 if the URI is none.";
+const SAVE: &str = "Does what a REGISTER asks for and answers it: 200 with all contacts, 423 if the interval is too brief, 400 for a Contact that is none or for a `sips` one where Request-URI or Path are `sip`, 404 for a To of another domain than the Request-URI's (the server's addresses and aliases are one), 420 for a Require that is not understood, 500 out of order, 503 for too many. FLAGS: 2, no answer; 4, only the contacts of this request stay. URI stands for the To URI. Returns 1 for new contacts, 2 for refreshed ones, 3 for removed ones, 4 for a question; -2 for too many contacts, -3 if the database did not take it (500, or 503 if it was away or too late; the contacts are what they were), -1 for what else was refused. A refusal is answered, too. In `db_mode` 1 and 3 the script waits here for the database.";
+const LOOKUP: &str = "Replaces the Request-URI by the best contact of its user (or of URI), and makes targets of the others. Returns 1, -1 if there is none, -2 if none takes the method, -3 if the URI is none, or if there is none as far as is known while the database (`db_mode` 3) does not answer.";
 
 static FUNCTIONS: &[Function] = &[
     Function::optional(
@@ -167,7 +185,7 @@ static FUNCTIONS: &[Function] = &[
         &[DOMAIN, URI],
         Contexts::ANY,
         lookup::unregister,
-        "Removes all contacts of URI. Returns 1, -1 if the URI is none, -3 if there were none.",
+        "Removes all contacts of URI. Returns 1, -1 if the URI is none, -2 if the database has not taken it yet (`db_mode` 1 and 3), -3 if there were none.",
     ),
 ];
 
@@ -192,7 +210,12 @@ fn aor_key(settings: &RegistrarSettings, table: &[u8], uri: &[u8], out: &mut Vec
         out.extend_from_slice(table);
         out.push(0);
     }
+    let start = out.len();
     sip::canonical_aor(&parsed, settings.use_domain, out);
+    // Escapes were resolved. What stands between table and user must not come from a client, and no database takes it.
+    if out.get(start..).is_none_or(|aor| aor.contains(&0)) {
+        return false;
+    }
     if !settings.case_sensitive {
         out.make_ascii_lowercase();
     }

@@ -1,6 +1,7 @@
 //! `save`: a REGISTER from its headers to its answer (RFC 3261 §10.3, RFC 3327 §5.3).
 
-use super::{answers_path, method_bit, with_key};
+use super::wait::{self, Task, Tentative};
+use super::{answers_path, aor_key, method_bit};
 use crate::run::{Context, Run};
 use crate::settings::{PathMode, RegistrarSettings};
 use crate::sl::{Mode, push_q, reply_with};
@@ -8,9 +9,13 @@ use crate::text::push_unfolded;
 use crate::uri_parts::push_number;
 use alloc::vec::Vec;
 use core::fmt::Write;
-use location::{AtLimit, Binding, CONTACTS_PER_REQUEST_MAX, Policy, Refusal, Register, Registered, Update};
+use core::ops::ControlFlow;
+use engine::Answer;
+use location::{
+    AtLimit, Binding, CONTACTS_PER_REQUEST_MAX, Changed, Policy, Refusal, Register, Registered, Update,
+};
 use route::{Args, Outcome};
-use sip::{HeaderName, Message, Method, NameAddr, Transport, Uri};
+use sip::{HeaderName, Instant, Message, Method, NameAddr, Transport, Uri};
 use smallvec::SmallVec;
 
 /// The answer is left to the script.
@@ -37,6 +42,10 @@ enum Bad {
     Domain,
     /// The location service refused it.
     Refused(Refusal),
+    /// The database cannot keep it.
+    NotKept,
+    /// The database is away, or too late.
+    StoreAway,
 }
 
 pub(super) fn save(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
@@ -44,14 +53,104 @@ pub(super) fn save(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     if message.method() != Method::Register {
         return run.fail("save: the request is no REGISTER");
     }
+    if wait::commits(run) && !wait::can_wait(run) {
+        return run.fail("save: this route cannot wait for the database; call it in the request route");
+    }
+    let flags = args.int(1);
+    let mut aor = core::mem::take(&mut run.scratch.aor);
+    let done = match address_of_record(run, args, &message, &mut aor) {
+        Err(bad) => refuse(run, &message, flags, &bad),
+        Ok(()) if wait::refreshes(run) => wait::refresh(run, &aor, Task::Apply { flags }),
+        Ok(()) => apply(run, &message, &aor, flags),
+    };
+    run.scratch.aor = aor;
+    done
+}
+
+/// The database has been read, or could not be.
+pub(super) fn refreshed(run: &mut Run<'_, '_>, aor: &[u8], flags: i64, answer: &Answer<'_>) -> Outcome {
+    let message = run.message();
+    match not_kept(answer) {
+        None => apply(run, &message, aor, flags),
+        Some(bad) => refuse(run, &message, flags, &bad),
+    }
+}
+
+/// The database has what was applied, or could not take it.
+pub(super) fn committed(
+    run: &mut Run<'_, '_>,
+    aor: &[u8],
+    tentative: &Tentative,
+    answer: &Answer<'_>,
+) -> Outcome {
+    let message = run.message();
+    let Some(bad) = not_kept(answer) else {
+        let mut headers = core::mem::take(&mut run.scratch.headers);
+        headers.clear();
+        let mut list = ContactList::new(run, &run.settings.registrar.received_param, &mut headers);
+        run.location.lookup(run.now(), aor, &mut |binding| {
+            list.push(binding);
+            ControlFlow::Continue(())
+        });
+        list.end();
+        return accept(run, &message, tentative.flags, tentative.code, headers);
+    };
+    // RFC 3261 §10.3 step 7: "all tentative binding updates MUST be removed". What another REGISTER has made of a contact
+    // since is for that one to undo.
+    run.location.undo(run.now(), aor, &tentative.before, &tentative.after);
+    refuse(run, &message, tentative.flags, &bad)
+}
+
+fn not_kept(answer: &Answer<'_>) -> Option<Bad> {
+    match answer {
+        Answer::Done => None,
+        Answer::Refused => Some(Bad::NotKept),
+        _ => Some(Bad::StoreAway),
+    }
+}
+
+/// Applies the REGISTER, and answers it or waits for its commit.
+fn apply(run: &mut Run<'_, '_>, message: &Message<'_>, aor: &[u8], flags: i64) -> Outcome {
     let mut headers = core::mem::take(&mut run.scratch.headers);
     headers.clear();
-    let flags = args.int(1);
-    let done = register(run, args, &message, flags, &mut headers);
-    let (code, status, reason) = match &done {
-        Ok(registered) => (return_code(registered, &message), 200, "OK"),
-        Err(bad) => refusal(run, bad, &message, &mut headers),
-    };
+    let mut tentative = Tentative::default();
+    match register(run, aor, message, flags, &mut headers, &mut tentative) {
+        Ok((registered, is_kept)) => {
+            let code = return_code(&registered, message);
+            if is_kept {
+                return accept(run, message, flags, code, headers);
+            }
+            run.scratch.headers = headers;
+            wait::persist(run, aor, Task::Commit(Tentative { flags, code, ..tentative }))
+        }
+        Err(bad) => {
+            run.scratch.headers = headers;
+            refuse(run, message, flags, &bad)
+        }
+    }
+}
+
+/// Answers 200 with the contacts in `headers`.
+fn accept(
+    run: &mut Run<'_, '_>,
+    message: &Message<'_>,
+    flags: i64,
+    code: i32,
+    mut headers: Vec<u8>,
+) -> Outcome {
+    if flags & NO_REPLY == 0 {
+        push_answered_path(run, message, &mut headers);
+        // RFC 3261 §10.3 step 8: "The response SHOULD include a Date header field."
+        super::date::push(run.environment.clock, run.now(), &mut headers);
+        reply_with(run, 200, b"OK", &mut headers, Mode::Any);
+    }
+    run.scratch.headers = headers;
+    Outcome::Code(code)
+}
+
+fn refuse(run: &mut Run<'_, '_>, message: &Message<'_>, flags: i64, bad: &Bad) -> Outcome {
+    let mut headers = core::mem::take(&mut run.scratch.headers);
+    let (code, status, reason) = refusal(run, bad, message, &mut headers);
     if flags & NO_REPLY == 0 {
         reply_with(run, status, reason.as_bytes(), &mut headers, Mode::Any);
     }
@@ -59,13 +158,13 @@ pub(super) fn save(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     Outcome::Code(code)
 }
 
-fn register(
-    run: &mut Run<'_, '_>,
+/// Writes the key of the address-of-record that the request is for.
+fn address_of_record(
+    run: &Run<'_, '_>,
     args: &Args<'_>,
     message: &Message<'_>,
-    flags: i64,
-    headers: &mut Vec<u8>,
-) -> Result<Registered, Bad> {
+    aor: &mut Vec<u8>,
+) -> Result<(), Bad> {
     check_extensions(&run.settings.registrar, message)?;
     let to = message.to().map_err(|_| Bad::To)?;
     // RFC 3261 §10.2: the address-of-record "MUST be a SIP URI or SIPS URI".
@@ -76,6 +175,18 @@ fn register(
         return Err(Bad::Domain);
     }
     let uri = if args.str(2).is_empty() { to.uri } else { args.str(2) };
+    if aor_key(&run.settings.registrar, args.str(0), uri, aor) { Ok(()) } else { Err(Bad::To) }
+}
+
+/// Applies what the request asks for; whether that is all, as it needs no commit. Else what it changed is in `tentative`.
+fn register(
+    run: &mut Run<'_, '_>,
+    aor: &[u8],
+    message: &Message<'_>,
+    flags: i64,
+    headers: &mut Vec<u8>,
+    tentative: &mut Tentative,
+) -> Result<(Registered, bool), Bad> {
     let mut policy = run.settings.registrar.policy;
     if flags & ONLY_THESE != 0 {
         policy.at_limit = AtLimit::KeepOnlyNamed;
@@ -95,17 +206,22 @@ fn register(
             run.fail("save: what received_avp holds is no SIP URI; it is not kept");
         }
     }
-    let common = common(run, message, &path, &received);
-    let done =
-        with_key(run, args.str(0), uri, |run, aor| apply(run, aor, message, &common?, &policy, headers));
-    if run.settings.registrar.use_path && !path.is_empty() && is_path_answered(run, message) {
-        headers.extend_from_slice(b"Path: ");
-        headers.extend_from_slice(&path);
-        headers.extend_from_slice(b"\r\n");
-    }
+    let done = common(run, message, &path, &received)
+        .and_then(|common| update(run, aor, message, &common, &policy, headers, tentative));
     run.scratch.text = path;
     run.scratch.current = received;
-    done.unwrap_or(Err(Bad::To))
+    done
+}
+
+/// RFC 3327 §5.3: the Path of the request in its answer.
+fn push_answered_path(run: &Run<'_, '_>, message: &Message<'_>, headers: &mut Vec<u8>) {
+    let is_wanted = run.settings.registrar.use_path && is_path_answered(run, message);
+    if !is_wanted || message.header(HeaderName::Path).is_none() {
+        return;
+    }
+    headers.extend_from_slice(b"Path: ");
+    push_path(message, headers);
+    headers.extend_from_slice(b"\r\n");
 }
 
 /// RFC 3261 §10.3 step 5: whether an address-of-record belongs to the domain in the Request-URI. It does if both name
@@ -144,8 +260,8 @@ fn check_extensions(settings: &RegistrarSettings, message: &Message<'_>) -> Resu
 
 /// Joins the values of all Path headers.
 fn push_path(message: &Message<'_>, out: &mut Vec<u8>) {
-    for header in message.headers(HeaderName::Path) {
-        if !out.is_empty() {
+    for (place, header) in message.headers(HeaderName::Path).enumerate() {
+        if place > 0 {
             out.extend_from_slice(b", ");
         }
         push_unfolded(header.value, out);
@@ -175,14 +291,15 @@ fn common<'a>(
     Ok(update)
 }
 
-fn apply(
+fn update(
     run: &mut Run<'_, '_>,
     aor: &[u8],
     message: &Message<'_>,
     common: &Update<'_>,
     policy: &Policy,
     headers: &mut Vec<u8>,
-) -> Result<Registered, Bad> {
+    tentative: &mut Tentative,
+) -> Result<(Registered, bool), Bad> {
     let mut source: SmallVec<[u8; CONNECTION_BYTES]> = SmallVec::new();
     // What another proxy hands on is no business of its connection.
     if common.path.is_empty() && message.via_below().is_none() {
@@ -212,6 +329,7 @@ fn apply(
                 update.received = connection;
             }
             update.expires = contact.expires().or(common.expires);
+            super::spread::spread(&run.settings.registrar, &mut update);
             update.instance = contact.params.value(b"+sip.instance").unwrap_or(&[]);
             let reg_id = contact.params.value(b"reg-id").and_then(crate::uri_parts::decimal);
             update.reg_id = reg_id.unwrap_or(0);
@@ -222,18 +340,47 @@ fn apply(
         }
         if updates.is_empty() { Register::Query } else { Register::Bind(&updates) }
     };
-    let now = run.now();
-    let start = headers.len();
-    let received_param = &run.settings.registrar.received_param;
-    // RFC 3261 §10.3 step 8: "The response MUST contain Contact header field values enumerating all current bindings."
-    let done = run.location.register(now, aor, &request, policy, &mut |binding| {
-        headers.extend_from_slice(if headers.len() == start { b"Contact: " } else { b", " });
-        push_contact(headers, binding, binding.expires_in(now), received_param);
-    });
-    if headers.len() > start {
-        headers.extend_from_slice(b"\r\n");
+    // A request with contacts waits even where it changes nothing: what it repeats may be under way to the database.
+    if wait::commits(run) && !matches!(request, Register::Query) {
+        let changed = &mut |changed: Changed<'_>| match changed {
+            Changed::Before(binding) => tentative.before.push(binding.clone()),
+            Changed::After(binding) => tentative.after.push(binding.clone()),
+        };
+        let done = run.location.register_tentatively(run.now(), aor, &request, policy, changed);
+        return done.map(|registered| (registered, false)).map_err(Bad::Refused);
     }
-    done.map_err(Bad::Refused)
+    let mut list = ContactList::new(run, &run.settings.registrar.received_param, headers);
+    let done = run.location.register(run.now(), aor, &request, policy, &mut |binding| list.push(binding));
+    list.end();
+    done.map(|registered| (registered, true)).map_err(Bad::Refused)
+}
+
+/// The Contact header of the 200. RFC 3261 §10.3 step 8: "The response MUST contain Contact header field values
+/// enumerating all current bindings."
+struct ContactList<'a> {
+    headers: &'a mut Vec<u8>,
+    start: usize,
+    now: Instant,
+    received_param: &'a str,
+}
+
+impl<'a> ContactList<'a> {
+    fn new(run: &Run<'_, '_>, received_param: &'a str, headers: &'a mut Vec<u8>) -> ContactList<'a> {
+        let start = headers.len();
+        ContactList { headers, start, now: run.now(), received_param }
+    }
+
+    fn push(&mut self, binding: &Binding) {
+        let is_first = self.headers.len() == self.start;
+        self.headers.extend_from_slice(if is_first { b"Contact: " } else { b", " });
+        push_contact(self.headers, binding, binding.expires_in(self.now), self.received_param);
+    }
+
+    fn end(self) {
+        if self.headers.len() > self.start {
+            self.headers.extend_from_slice(b"\r\n");
+        }
+    }
 }
 
 /// Bytes of `sip:[ADDRESS]:PORT;transport=wss`, at most.
@@ -352,6 +499,13 @@ fn refusal(
         Bad::Extension => {
             push_unsupported(&run.settings.registrar, message, headers);
             (-1, 420, "Bad Extension")
+        }
+        // RFC 3261 §10.3 step 7: "If any one of them fails (for example, because the back-end database commit failed), the
+        // request MUST fail with a 500". What passes by itself is told apart by a 503 (§21.5.4).
+        Bad::NotKept | Bad::StoreAway => {
+            push_retry_after(&run.settings.registrar, headers);
+            let refused = *bad == Bad::NotKept;
+            if refused { (-3, 500, "Registration Not Stored") } else { (-3, 503, "Service Unavailable") }
         }
         Bad::Refused(refusal) => {
             let status = i64::from(refusal.status());

@@ -54,6 +54,9 @@ fn what_is_absent_is_not_declared() {
         crate::rr::ABSENT,
         crate::registrar::ABSENT,
         crate::textops::ABSENT,
+        crate::siputils::ABSENT,
+        crate::permissions::ABSENT,
+        crate::uri_db::ABSENT,
     ]
     .into_iter()
     .flatten()

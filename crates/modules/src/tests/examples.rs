@@ -167,6 +167,8 @@ fn a_cancel_without_its_invite_is_forwarded_without_state() {
     for text in [DEFAULT, STATELESS] {
         let mut rig = Rig::new(text);
         rig.register("bob", BOB, "reg-bob");
+        // A REGISTER that waited for the database has a transaction, until Timer J.
+        rig.pass(Duration::from_secs(32));
         let cancel = rig.one(ALICE, &request("CANCEL").text());
         assert_eq!(
             (cancel.to.as_str(), cancel.first()),

@@ -1,15 +1,22 @@
 //! Scripts run through the engine on virtual time, with raw SIP text on both sides.
 
+mod alias_db;
+mod auth;
 mod catalogue;
+mod domain;
 mod examples;
 mod functions;
 mod lines;
+mod permissions;
 mod registrar;
+mod registrar_waits;
 mod relaying;
 mod routing;
 mod settings;
+mod siputils;
 mod streams;
 mod suspension;
+mod uri_db;
 
 use crate::{Clock, Environment, Level, Log, Module, ScriptUser, Settings, catalogue_with};
 use ::core::cell::RefCell;
@@ -100,6 +107,12 @@ struct Rig {
     out: Outbox,
     lines: Lines,
     asks: Vec<AskId>,
+    /// What was asked last.
+    question: Option<engine::Ask>,
+    /// The table of users is empty, and says so by itself.
+    no_users: bool,
+    /// What changes is committed by itself.
+    commits: bool,
     aliases: Vec<(String, u16)>,
 }
 
@@ -166,6 +179,9 @@ impl Rig {
             out: Outbox::new(),
             lines,
             asks: Vec::new(),
+            question: None,
+            no_users: true,
+            commits: true,
             aliases: Vec::new(),
         }
     }
@@ -209,6 +225,7 @@ impl Rig {
         self.out.clear();
         event(&mut self.endpoint, self.now, &mut self.out);
         let mut sent = Vec::new();
+        let (mut empty, mut committed) = (None, None);
         for output in &self.out.outputs {
             match output {
                 Output::Send { path, bytes } => sent.push(Sent {
@@ -216,11 +233,41 @@ impl Rig {
                     listener: path.listener.0,
                     text: String::from_utf8_lossy(&self.out.bytes[bytes.clone()]).into_owned(),
                 }),
-                Output::Ask { id, .. } => self.asks.push(*id),
+                Output::Ask { id, ask: engine::Ask::Select(select), .. }
+                    if self.no_users && select.keys.is_empty() =>
+                {
+                    empty = Some(*id);
+                }
+                Output::Ask { id, ask: engine::Ask::Persist { .. }, .. } if self.commits => {
+                    committed = Some(*id);
+                }
+                Output::Ask { id, ask, .. } => {
+                    self.asks.push(*id);
+                    self.question = Some(ask.clone());
+                }
                 Output::Alias { path, port } => self.aliases.push((path.remote.to_string(), *port)),
             }
         }
+        if let Some(id) = empty {
+            sent.extend(self.no_rows(id));
+        }
+        if let Some(id) = committed {
+            sent.extend(self.done(id));
+        }
         sent
+    }
+
+    /// What the server sends when this question is answered by no rows.
+    fn no_rows(&mut self, id: AskId) -> Vec<Sent> {
+        let rows = engine::Rows::default();
+        let answer = Answer::Rows(&rows);
+        self.handle(|endpoint, now, out| endpoint.handle(now, Input::Answer { id, answer }, out))
+    }
+
+    /// What the server sends when this question is answered by its deed.
+    fn done(&mut self, id: AskId) -> Vec<Sent> {
+        let answer = Answer::Done;
+        self.handle(|endpoint, now, out| endpoint.handle(now, Input::Answer { id, answer }, out))
     }
 
     /// The one message that the server sends when this arrives.

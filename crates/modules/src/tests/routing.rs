@@ -95,7 +95,9 @@ fn the_thesis_configuration_refuses_a_message_longer_than_max_len() {
 #[test]
 fn the_default_configuration_refuses_what_it_says() {
     let mut rig = Rig::new(DEFAULT);
-    assert_eq!(rig.status(ALICE, &invite().text()), "SIP/2.0 404 Not Found");
+    // Whether there is a user is asked of the database, and the caller waits.
+    let sent = rig.send(ALICE, &invite().text());
+    assert_eq!(sent.last().map(Sent::first), Some("SIP/2.0 404 Not Found"));
     let foreign = Request::new("INVITE", "sip:bob@example.org", ALICE).call("foreign");
     assert_eq!(rig.status(ALICE, &foreign.text()), "SIP/2.0 403 Relaying Denied");
     let options = Request::new("OPTIONS", "sip:127.0.0.1", ALICE).call("options");

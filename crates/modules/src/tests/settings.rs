@@ -124,7 +124,7 @@ fn absent_functions_and_modules_say_what_to_do() {
     let text = "loadmodule \"tm.so\"\nrequest_route { t_set_retr(500, 4000); }";
     let rejected = check(text, &crate::catalogue()).expect_err("an error").render(Colour::Never);
     assert!(rejected.contains("retr_timer1"), "{rejected}");
-    let text = "loadmodule \"auth.so\"\nrequest_route { exit; }";
+    let text = "loadmodule \"dialog.so\"\nrequest_route { exit; }";
     assert!(check(text, &crate::catalogue()).is_err());
     let text = "loadmodule \"kex.so\"\nloadmodule \"ctl.so\"\nrequest_route { exit; }";
     assert!(check(text, &crate::catalogue()).is_ok());

@@ -25,12 +25,12 @@ fn has_address(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     run.suspend(Ask::Resolve { host }, Duration::from_secs(2), answered)
 }
 
-fn answered(_: &mut Run<'_, '_>, answer: &Answer<'_>) -> i32 {
-    match answer {
+fn answered(_: &mut Run<'_, '_>, answer: &Answer<'_>) -> Outcome {
+    Outcome::Code(match answer {
         Answer::Addresses(addresses) if !addresses.is_empty() => i32::try_from(addresses.len()).unwrap_or(1),
         Answer::Addresses(_) => -1,
         _ => -2,
-    }
+    })
 }
 
 const SCRIPT: &str = r#"

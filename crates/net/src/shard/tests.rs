@@ -196,3 +196,11 @@ fn no_gathering_time_means_no_gathering() {
     let mut gather = Gather::new(Duration::ZERO);
     assert_eq!(gather.time(Instant::from_micros(10_000), 100_000), Duration::ZERO);
 }
+
+#[test]
+fn the_clock_counts_from_where_the_origin_is_said_to_be() {
+    let origin_at = Instant::from_micros(400 * 86_400 * 1_000_000);
+    let settings = Settings { origin_at, ..Settings::new(Duration::ZERO, Clock::now()) };
+    let now = settings.now();
+    assert!(now >= origin_at && now.since(origin_at) < Duration::from_secs(60));
+}

@@ -2,9 +2,9 @@
 
 use super::{Compiler, FunctionCall, RouteCall, Type};
 use crate::ast::{Expr, ExprKind, Name};
-use crate::catalogue::{Class, Encoder, FunctionDecl, FunctionId, ParamKind, RouteKind, Thing, id_of};
+use crate::catalogue::{Class, Encoder, FunctionDecl, FunctionId, Param, ParamKind, RouteKind, Thing, id_of};
 use crate::check::title;
-use crate::code::Op;
+use crate::code::{Call, Op};
 use crate::diagnostic::{Diagnostic, Span, nearest};
 use crate::reference::signature;
 use crate::value::{Decimal, parse_int};
@@ -23,6 +23,14 @@ impl Compiler<'_> {
         for (arg, param) in args.iter().zip(decl.params) {
             self.argument(arg, param.kind, &decl, param.name);
         }
+        // Of a `Str` parameter a `$` is a dollar sign.
+        let constant = |(arg, param): (&Expr, &Param)| {
+            let is_constant =
+                |text: &Cow<'_, [u8]>| matches!(param.kind, ParamKind::Str) || !text.contains(&b'$');
+            literal(arg).filter(is_constant).map(|text| text.as_ref().into())
+        };
+        let texts = args.iter().zip(decl.params).map(constant).collect();
+        self.program.calls.push(Call { function: id, texts, span });
         self.function_calls.push(FunctionCall { from: self.current, function: id, span: name.span });
         let argc = u8::try_from(args.len()).unwrap_or(u8::MAX);
         self.emit(Op::Call { function: id.0, argc, contexts: decl.contexts.0 });

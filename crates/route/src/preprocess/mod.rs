@@ -83,6 +83,10 @@ struct Preprocessor<'a> {
     full: bool,
 }
 
+/// Defined in every configuration, so that one file can hold what only this server knows beside what others know:
+/// `#!ifdef STROWGER`.
+const PREDEFINED: &str = "STROWGER";
+
 const DIRECTIVES: &[&str] = &[
     "define",
     "def",
@@ -125,7 +129,7 @@ pub(crate) fn run(
         tokens: Vec::new(),
         full: false,
     };
-    for (name, value) in defines {
+    for (name, value) in [(PREDEFINED, "")].iter().chain(defines) {
         let tokens = this.lex(value, Span::default());
         this.defines.insert((*name).to_string(), Define { tokens, span: None });
     }

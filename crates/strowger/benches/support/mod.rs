@@ -24,7 +24,7 @@ use modules::{Environment, NoLog, ScriptUser, Settings};
 use route::{Colour, NoFiles};
 use sip::Transport;
 
-/// The embedded configuration.
+/// The embedded configuration. [`Configuration::new`] takes its part for Kamailio: nobody asks a database.
 pub const DEFAULT: &str = include_str!("../../../../conf/default.cfg");
 /// The same work without transactions.
 pub const STATELESS: &str = include_str!("../../../../conf/stateless.cfg");
@@ -49,6 +49,7 @@ pub struct Configuration {
 impl Configuration {
     /// Checks `text`.
     pub fn new(text: &str) -> Configuration {
+        let text = &text.replace("#!ifdef STROWGER", "#!ifdef NOT_HERE");
         let loaded = route::load(text, "bench.cfg", &modules::catalogue(), &NoFiles, &[])
             .unwrap_or_else(|rejected| panic!("{}", rejected.render(Colour::Never)));
         let settings = Settings::from_program(&loaded.program).unwrap_or_else(|errors| panic!("{errors:?}"));

@@ -1,0 +1,238 @@
+//! Bindings in `location` tables: read whole at start, then written in batches.
+
+use crate::batch::Batch;
+use crate::mysql::MySqlBindings;
+use crate::postgres::PostgresBindings;
+use crate::sqlite::SqliteBindings;
+use crate::{StoreError, time};
+
+/// A row of a location table, as the caller's numbers; texts that are empty are NULL where the table allows
+/// it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contact<'a> {
+    /// User part of the address-of-record.
+    pub username: &'a [u8],
+    /// Its domain; empty where addresses-of-record are users alone.
+    pub domain: &'a [u8],
+    /// The contact's URI.
+    pub contact: &'a [u8],
+    /// Where it really is (NAT), a URI.
+    pub received: &'a [u8],
+    /// The Path.
+    pub path: &'a [u8],
+    /// Microseconds since 1970 when it expires; [`Contact::NEVER`] if it does not.
+    pub expires_unix_micros: u64,
+    /// Preference in thousandths.
+    pub q: u16,
+    /// Call-ID of the last REGISTER.
+    pub call_id: &'a [u8],
+    /// Its CSeq.
+    pub cseq: u32,
+    /// Microseconds since 1970 when it was last updated.
+    pub modified_unix_micros: u64,
+    /// Flags of the binding itself (column `flags`).
+    pub flags: u32,
+    /// Flags for the branches that lead to it (column `cflags`).
+    pub cflags: u32,
+    /// User-Agent.
+    pub user_agent: &'a [u8],
+    /// The listener, `udp:192.0.2.1:5060`.
+    pub socket: &'a [u8],
+    /// Methods as Kamailio numbers them; `None` for all.
+    pub methods: Option<u32>,
+    /// `+sip.instance`.
+    pub instance: &'a [u8],
+    /// `reg-id`.
+    pub reg_id: u32,
+    /// The row's identifier as it was read, for [`Batch::remove_ruid`]. Not used when a binding is written.
+    pub ruid: &'a [u8],
+    /// Whether somebody else wrote the row (or moved it): ours has another identifier, so this one must be
+    /// removed when ours is written. Not used when a binding is written.
+    pub is_foreign: bool,
+}
+
+impl Contact<'_> {
+    /// A binding that ends then or later never ends (the end of the year 9999). Kamailio stores such bindings
+    /// as ones that ended in 1970.
+    pub const NEVER: u64 = time::LAST_MICROS;
+}
+
+/// A row that was not written, because no table of this database can hold it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOut {
+    /// The table.
+    pub table: String,
+    /// User part of the address-of-record.
+    pub username: Box<[u8]>,
+    /// Its domain.
+    pub domain: Box<[u8]>,
+    /// The contact.
+    pub contact: Box<[u8]>,
+    /// Why, in a sentence.
+    pub reason: String,
+}
+
+/// What came of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Rows written and changes made that concern a row each.
+    pub rows: usize,
+    /// Bindings that the table cannot hold; the rest of the batch is written. What was stored for the same
+    /// address-of-record and contact stays as it was.
+    pub left_out: Vec<LeftOut>,
+}
+
+impl Written {
+    /// At most so many are named; the rest is only counted, by its absence from `rows`.
+    const LEFT_OUT_MAX: usize = 10_000;
+
+    pub(crate) fn leave_out(&mut self, table: &str, contact: &Contact<'_>, reason: String) {
+        if self.left_out.len() < Written::LEFT_OUT_MAX {
+            self.left_out.push(LeftOut {
+                table: table.to_string(),
+                username: contact.username.into(),
+                domain: contact.domain.into(),
+                contact: contact.contact.into(),
+                reason,
+            });
+        }
+    }
+}
+
+/// Names that the configuration gives to columns of location tables.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names(Vec<(String, String)>);
+
+impl Names {
+    /// Takes pairs of Kamailio's name and the name here.
+    pub(crate) fn new(columns: &[(String, String)]) -> Result<Names, StoreError> {
+        for (_, here) in columns {
+            crate::session::check_name(here)?;
+        }
+        Ok(Names(columns.to_vec()))
+    }
+
+    /// The name here of the column that Kamailio calls `name`.
+    pub(crate) fn here<'a>(&'a self, name: &'a str) -> &'a str {
+        self.0.iter().find(|(kamailio, _)| kamailio == name).map_or(name, |(_, here)| here)
+    }
+}
+
+/// A connection for location tables, for one thread. A connection that was lost is opened again by the next
+/// call.
+///
+/// Every call to PostgreSQL or MariaDB ends with [`StoreError::Away`] when the database is silent for as long
+/// as the `patience` that it was opened with; SQLite's wait for a lock ends then.
+#[derive(Debug)]
+pub struct Bindings {
+    inner: Inner,
+}
+
+#[derive(Debug)]
+enum Inner {
+    Sqlite(SqliteBindings),
+    Postgres(PostgresBindings),
+    MySql(MySqlBindings),
+}
+
+impl From<SqliteBindings> for Bindings {
+    fn from(inner: SqliteBindings) -> Bindings {
+        Bindings { inner: Inner::Sqlite(inner) }
+    }
+}
+
+impl From<PostgresBindings> for Bindings {
+    fn from(inner: PostgresBindings) -> Bindings {
+        Bindings { inner: Inner::Postgres(inner) }
+    }
+}
+
+impl From<MySqlBindings> for Bindings {
+    fn from(inner: MySqlBindings) -> Bindings {
+        Bindings { inner: Inner::MySql(inner) }
+    }
+}
+
+impl Bindings {
+    /// Visits every binding that has not expired at `now_unix_micros`, each once, those updated longest ago
+    /// first, and removes the expired ones; returns how many were visited. `visit` returns false to stop.
+    /// `progress` is told now and then how many rows were read, and how many there are.
+    ///
+    /// Of two rows for the same address-of-record and contact the one that was updated last is visited, and
+    /// the other removed. Bindings updated at the same time come in the order of their rows. SQLite reads
+    /// every page of the table here, so a damaged one is found.
+    ///
+    /// # Errors
+    ///
+    /// As the database says.
+    pub fn load(
+        &mut self,
+        table: &str,
+        now_unix_micros: u64,
+        progress: &mut dyn FnMut(u64, u64),
+        visit: &mut dyn FnMut(&Contact<'_>) -> bool,
+    ) -> Result<u64, StoreError> {
+        let mut load = crate::load::Load::new(table, now_unix_micros, progress, visit);
+        let done = match &mut self.inner {
+            Inner::Sqlite(inner) => inner.load(&mut load),
+            Inner::Postgres(inner) => inner.load(&mut load),
+            Inner::MySql(inner) => inner.load(&mut load),
+        };
+        done?;
+        Ok(load.visited())
+    }
+
+    /// Visits the bindings of one address-of-record, expired ones too, those updated longest ago first. Of
+    /// two rows for the same contact the one that was updated last is visited, and the other removed.
+    ///
+    /// # Errors
+    ///
+    /// As the database says.
+    pub fn read(
+        &mut self,
+        table: &str,
+        username: &[u8],
+        domain: &[u8],
+        visit: &mut dyn FnMut(&Contact<'_>),
+    ) -> Result<(), StoreError> {
+        let mut rows = crate::load::Rows::new(table, username, domain);
+        match &mut self.inner {
+            Inner::Sqlite(inner) => inner.read(&mut rows)?,
+            Inner::Postgres(inner) => inner.read(&mut rows)?,
+            Inner::MySql(inner) => inner.read(&mut rows)?,
+        }
+        let losers = rows.visit(visit);
+        if losers.is_empty() {
+            return Ok(());
+        }
+        match &mut self.inner {
+            Inner::Sqlite(inner) => inner.remove_rows(table, &losers, None)?,
+            Inner::Postgres(inner) => inner.remove_rows(table, &losers, None)?,
+            Inner::MySql(inner) => inner.remove_rows(table, &losers, None)?,
+        }
+        Ok(())
+    }
+
+    /// Writes all changes of a batch and commits; all or nothing, and on disk when it returns. After an error
+    /// of the kind [`StoreError::Away`] it is not known whether it was committed: writing the same batch
+    /// again is always right.
+    ///
+    /// Rows that the table cannot hold (a contact longer than its column, bytes that are no text there) never
+    /// spoil the batch: they are left out and named. A User-Agent that does not fit is cut or has its odd
+    /// bytes replaced.
+    ///
+    /// # Errors
+    ///
+    /// As the database says.
+    pub fn write(&mut self, batch: &Batch) -> Result<Written, StoreError> {
+        if batch.is_empty() {
+            return Ok(Written::default());
+        }
+        let written = match &mut self.inner {
+            Inner::Sqlite(inner) => inner.write(batch),
+            Inner::Postgres(inner) => inner.write(batch),
+            Inner::MySql(inner) => inner.write(batch),
+        };
+        Ok(written?)
+    }
+}

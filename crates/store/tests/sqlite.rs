@@ -1,0 +1,371 @@
+//! SQLite: what every database must do, and what may happen to a file.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
+
+mod common;
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use common::*;
+use rusqlite::Connection;
+use store::{Batch, Contact, Database, StoreError, Url};
+
+fn url(path: &Path) -> Url {
+    Url::Sqlite(path.to_path_buf())
+}
+
+fn fresh() -> (Directory, PathBuf, Database) {
+    let directory = Directory::new();
+    let path = directory.path().join("state/strowger.sqlite");
+    let database = Database::open(&url(&path), PATIENCE).unwrap();
+    (directory, path, database)
+}
+
+fn execute(path: &Path, sql: &str) {
+    Connection::open(path).unwrap().execute_batch(sql).unwrap();
+}
+
+/// A file with Kamailio's own tables.
+fn kamailio(path: &Path) -> bool {
+    let scripts = Path::new("/usr/share/kamailio/db_sqlite");
+    if !scripts.exists() {
+        return false;
+    }
+    for part in ["standard", "usrloc", "auth_db", "domain", "permissions", "alias_db", "uri_db"] {
+        execute(path, &std::fs::read_to_string(scripts.join(format!("{part}-create.sql"))).unwrap());
+    }
+    true
+}
+
+#[test]
+fn bindings_are_kept() {
+    bindings_come_back(&fresh().2);
+}
+
+#[test]
+fn rows_are_replaced_and_removed_by_batches() {
+    rows_are_replaced_and_removed(&fresh().2);
+}
+
+#[test]
+fn expired_rows_go_at_load() {
+    expired_rows_are_removed(&fresh().2);
+}
+
+#[test]
+fn any_bytes_of_any_length_are_kept() {
+    a_bad_row_does_not_poison_the_batch(&fresh().2, true);
+}
+
+#[test]
+fn users_are_added_changed_and_removed() {
+    users_are_managed(&fresh().2, true);
+}
+
+#[test]
+fn questions_find_rows() {
+    questions_are_answered(&fresh().2);
+}
+
+#[test]
+fn questions_have_a_limit() {
+    too_many_questions_are_turned_away(&fresh().2);
+}
+
+#[test]
+fn tables_that_do_not_fit_are_named() {
+    let (_directory, path, database) = fresh();
+    tables_are_checked_and_made(&database, &mut |sql| execute(&path, sql));
+}
+
+#[test]
+fn kamailios_own_tables_work_as_they_are() {
+    let directory = Directory::new();
+    let path = directory.path().join("k.sqlite");
+    if !kamailio(&path) {
+        return;
+    }
+    let database = Database::open(&url(&path), PATIENCE).unwrap();
+    database.check(&[needed("location", "location"), needed("subscriber", "subscriber")]).unwrap();
+    users_are_managed(&database, false);
+    let now = now();
+    let mut bindings = database.bindings(&[]).unwrap();
+    let row = full(now);
+    save(&mut bindings, &[row]);
+    let all = load_all(&mut bindings, "location", now);
+    // Days as doubles: exact to 40 microseconds.
+    assert!(all[0].numbers[0].abs_diff(row.expires_unix_micros) <= 60, "{all:?}");
+    assert_eq!(all[0].texts, written(&row).texts);
+    let kind: String = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT typeof(expires) FROM location", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(kind, "real");
+}
+
+#[test]
+fn rows_of_a_kamailio_are_taken_over() {
+    let directory = Directory::new();
+    let path = directory.path().join("k.sqlite");
+    if !kamailio(&path) {
+        return;
+    }
+    let database = Database::open(&url(&path), PATIENCE).unwrap();
+    foreign_rows_are_taken_over(&database, &mut |ruid, username, contact, age| {
+        execute(
+            &path,
+            &format!(
+                "INSERT INTO location (ruid, username, contact, expires, last_modified) VALUES \
+                 ('{ruid}', '{username}', '{contact}', julianday('now', '+600 seconds'), \
+                 julianday('now', '{} seconds'))",
+                -age
+            ),
+        );
+    });
+}
+
+#[test]
+fn the_file_and_its_directory_are_for_the_owner_only() {
+    let (_directory, path, _) = fresh();
+    assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
+    let names: Vec<_> =
+        std::fs::read_dir(path.parent().unwrap()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().contains(".new-")), "{names:?}");
+}
+
+#[test]
+fn a_damaged_file_is_an_error_and_stays_as_it_is() {
+    let directory = Directory::new();
+    for (name, content) in
+        [("text", &b"this is no database, it is a text, and a long one"[..]), ("empty", b"")]
+    {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let error = Database::open(&url(&path), PATIENCE).unwrap_err();
+        assert!(matches!(&error, StoreError::Unfit(text) if text.contains(name)), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), content);
+    }
+}
+
+#[test]
+fn a_page_that_is_damaged_is_found_while_loading() {
+    let (_directory, path, database) = fresh();
+    let now = now();
+    let names: Vec<String> = (0..2_000).map(|number| format!("sip:{number}@{}", "x".repeat(200))).collect();
+    let mut batch = Batch::default();
+    for name in &names {
+        batch.save("location", &Contact { contact: name.as_bytes(), ..bare("a", "", now) });
+    }
+    let mut bindings = database.bindings(&[]).unwrap();
+    bindings.write(&batch).unwrap();
+    drop(bindings);
+    execute(&path, "PRAGMA wal_checkpoint(TRUNCATE)");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 8192 * 4096;
+    for page in (middle..middle + 40_960).step_by(4096) {
+        bytes[page..page + 64].fill(0x5a);
+    }
+    std::fs::write(&path, &bytes).unwrap();
+    let database = Database::open(&url(&path), PATIENCE).unwrap();
+    let error =
+        database.bindings(&[]).unwrap().load("location", now, &mut |_, _| {}, &mut |_| true).unwrap_err();
+    assert!(matches!(&error, StoreError::Unfit(text) if text.contains(".recover")), "{error}");
+}
+
+#[test]
+fn a_log_without_its_file_is_not_written_over() {
+    let directory = Directory::new();
+    let path = directory.path().join("lost.sqlite");
+    std::fs::write(directory.path().join("lost.sqlite-wal"), b"pages").unwrap();
+    let error = Database::open(&url(&path), PATIENCE).unwrap_err();
+    assert!(matches!(&error, StoreError::Unfit(text) if text.contains("-wal")), "{error}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_file_that_is_moved_away_is_not_written_any_more() {
+    let (_directory, path, database) = fresh();
+    let mut bindings = database.bindings(&[]).unwrap();
+    save(&mut bindings, &[bare("a", "sip:1", now())]);
+    let away = path.with_extension("away");
+    for suffix in ["", "-wal", "-shm"] {
+        let name = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        let _ = std::fs::rename(name(&path), name(&away));
+    }
+    let mut batch = Batch::default();
+    batch.save("location", &bare("b", "sip:1", now()));
+    let error = bindings.write(&batch).unwrap_err();
+    assert!(matches!(&error, StoreError::Unfit(text) if text.contains("gone")), "{error}");
+    assert!(!path.exists());
+    for suffix in ["", "-wal", "-shm"] {
+        let name = |path: &Path| PathBuf::from(format!("{}{suffix}", path.display()));
+        let _ = std::fs::rename(name(&away), name(&path));
+    }
+    bindings.write(&batch).unwrap();
+    assert_eq!(load_all(&mut bindings, "location", now()).len(), 2);
+}
+
+#[test]
+fn a_locked_file_is_away_and_comes_back() {
+    let (_directory, path, _) = fresh();
+    let database = Database::open(&url(&path), Duration::from_millis(200)).unwrap();
+    let mut bindings = database.bindings(&[]).unwrap();
+    let mut batch = Batch::default();
+    batch.save("location", &bare("b", "sip:1", now()));
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let error = bindings.write(&batch).unwrap_err();
+    assert!(matches!(&error, StoreError::Away(text) if text.contains("locked")), "{error}");
+    other.execute_batch("COMMIT").unwrap();
+    bindings.write(&batch).unwrap();
+}
+
+#[test]
+fn a_full_disk_refuses_and_loses_nothing() {
+    let (_directory, path, database) = fresh();
+    let mut bindings = database.bindings(&[]).unwrap();
+    save(&mut bindings, &[bare("a", "sip:1", now())]);
+    drop(bindings);
+    // A limit of the file itself; the connection that writes reads it from there when it is opened.
+    let names: Vec<String> = (0..3_000).map(|number| format!("sip:{number}@{}", "x".repeat(300))).collect();
+    let mut batch = Batch::default();
+    for name in &names {
+        batch.save("location", &Contact { contact: name.as_bytes(), ..bare("a", "", now()) });
+    }
+    let Some(full) = small_disk(&path) else { return };
+    let database_there = Database::open(&url(&full.1), PATIENCE).unwrap();
+    let mut bindings = database_there.bindings(&[]).unwrap();
+    let error = bindings.write(&batch).unwrap_err();
+    assert!(matches!(&error, StoreError::Refused(text) if text.contains("full")), "{error}");
+    assert_eq!(load_all(&mut bindings, "location", now()).len(), 1);
+    drop((bindings, database_there, database));
+    full.0.unmount();
+}
+
+/// A file system of a few hundred kilobytes.
+struct Mount(PathBuf);
+
+impl Mount {
+    fn unmount(&self) {
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.unmount();
+    }
+}
+
+/// A copy of the file on a small disk; `None` where none may be mounted.
+fn small_disk(path: &Path) -> Option<(Mount, PathBuf)> {
+    let point = path.parent().unwrap().join("small");
+    std::fs::create_dir(&point).unwrap();
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=640k", "tmpfs"]).arg(&point);
+    if !mount.output().is_ok_and(|output| output.status.success()) {
+        return None;
+    }
+    let mount = Mount(point.clone());
+    execute(path, "PRAGMA wal_checkpoint(TRUNCATE)");
+    let copy = point.join("strowger.sqlite");
+    std::fs::copy(path, &copy).unwrap();
+    Some((mount, copy))
+}
+
+#[test]
+fn a_file_that_may_not_be_written_refuses() {
+    let (_directory, path, _database) = fresh();
+    execute(&path, "PRAGMA journal_mode=DELETE");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+    if std::fs::OpenOptions::new().write(true).open(&path).is_ok() {
+        // The administrator may write anything.
+        return;
+    }
+    let database = Database::open(&url(&path), PATIENCE).unwrap();
+    let mut batch = Batch::default();
+    batch.save("location", &bare("b", "sip:1", now()));
+    let error = database.bindings(&[]).unwrap().write(&batch).unwrap_err();
+    assert!(matches!(&error, StoreError::Refused(text) if text.contains("written")), "{error}");
+}
+
+#[test]
+fn a_table_that_is_dropped_refuses_and_serves_again_when_it_is_back() {
+    let (_directory, path, database) = fresh();
+    let selector = database.selector(1, 10).unwrap();
+    let mut bindings = database.bindings(&[]).unwrap();
+    save(&mut bindings, &[bare("a", "sip:1", now())]);
+    execute(&path, "DROP TABLE location; DROP TABLE subscriber;");
+    let mut batch = Batch::default();
+    batch.save("location", &bare("b", "sip:1", now()));
+    let error = bindings.write(&batch).unwrap_err();
+    assert!(matches!(&error, StoreError::Refused(text) if text.contains("location")), "{error}");
+    let question = || select("subscriber", &["ha1"], &[("username", "a")]);
+    assert!(matches!(ask(&selector, question(), PATIENCE).0, Err(StoreError::Refused(_))));
+    assert_eq!(database.create().unwrap(), ["location", "subscriber"]);
+    bindings.write(&batch).unwrap();
+    assert_eq!(ask(&selector, question(), PATIENCE).0.unwrap().len(), 0);
+}
+
+#[test]
+fn a_question_is_answered_at_its_deadline_even_if_the_file_is_locked() {
+    let (_directory, path, database) = fresh();
+    execute(&path, "PRAGMA journal_mode=DELETE");
+    let selector = database.selector(1, 10).unwrap();
+    let question = || select("subscriber", &["ha1"], &[("username", "a")]);
+    assert_eq!(ask(&selector, question(), PATIENCE).0.unwrap().len(), 0);
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    let (answer, took) = ask(&selector, question(), Duration::from_millis(300));
+    assert!(matches!(answer, Err(StoreError::Away(_))));
+    assert!(took < Duration::from_millis(320), "{took:?}");
+    other.execute_batch("COMMIT").unwrap();
+    assert_eq!(ask(&selector, question(), PATIENCE).0.unwrap().len(), 0);
+}
+
+#[test]
+fn questions_fail_at_once_while_the_file_is_gone_and_find_it_again() {
+    let (_directory, path, database) = fresh();
+    execute(&path, "PRAGMA journal_mode=DELETE");
+    let selector = database.selector(1, 10).unwrap();
+    let question = || select("subscriber", &["ha1"], &[("username", "a")]);
+    assert!(ask(&selector, question(), PATIENCE).0.is_ok());
+    let away = path.with_extension("away");
+    std::fs::rename(&path, &away).unwrap();
+    assert!(ask(&selector, question(), PATIENCE).0.is_err());
+    let wait_until = |is_up: bool| {
+        for _ in 0..500 {
+            if selector.state().is_up == is_up {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("is_up is not {is_up}");
+    };
+    wait_until(false);
+    let (answer, took) = ask(&selector, question(), PATIENCE);
+    assert!(matches!(answer, Err(StoreError::Away(_))) && took < Duration::from_millis(100), "{took:?}");
+    std::fs::rename(&away, &path).unwrap();
+    wait_until(true);
+    assert!(ask(&selector, question(), PATIENCE).0.is_ok());
+    assert_eq!(selector.state().reconnects, 1);
+}
+
+#[test]
+fn two_programs_write_one_file() {
+    let (_directory, path, database) = fresh();
+    let mut bindings = database.bindings(&[]).unwrap();
+    let other = Database::open(&url(&path), PATIENCE).unwrap();
+    let mut users = other.users().unwrap();
+    for number in 0..50 {
+        save(&mut bindings, &[bare("a", "sip:1", now())]);
+        let user = store::User { username: format!("u{number}"), ..store::User::default() };
+        users.add(&user).unwrap();
+    }
+    let mut count = 0;
+    users.list(None, 1_000, &mut |_| count += 1).unwrap();
+    assert_eq!(count, 50);
+}

@@ -1,0 +1,231 @@
+//! Bindings that outlive the process: a thread of its own writes what changes in the location table to a database.
+//!
+//! ```text
+//!  shards ──change──▶ Striped ──drain──▶ Changes ──one transaction──▶ Keeper (the database)
+//!     └──Persist, Refresh──▶ bounded queue ──▶ persister's thread ──▶ Post ──▶ shard
+//! ```
+//!
+//! - Write-back: every flush interval all that changed is written, at most [`BATCH_ROWS_MAX`] rows in a transaction.
+//! - Write-through: a question ([`engine::Ask::Persist`]) is answered when what was changed before it is committed. All
+//!   that wait at the same time share one commit (RFC 3261 §10.3 step 7 asks that a REGISTER whose commit failed fails).
+//! - What was drained is kept until it is committed, whatever happens to the database; meanwhile the table's own change
+//!   log holds four bytes for each further binding that changes.
+//! - While the database is known to be away questions are answered at once, and it is tried again with growing pauses.
+
+mod changes;
+mod keeper;
+mod load;
+mod metrics;
+mod rows;
+#[cfg(test)]
+pub(crate) mod tests;
+mod worker;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant as SystemClock};
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use engine::{AskId, OwnedAnswer};
+use modules::DbMode;
+use net::{Parcel, Post};
+
+use crate::clock::Time;
+use crate::striped::Striped;
+
+pub(crate) use keeper::{DatabaseKeeper, Keeper};
+pub(crate) use load::load;
+pub(crate) use metrics::{Metrics, PersistenceState};
+pub(crate) use rows::RowMaker;
+
+/// Changes in one transaction: some tenths of a second on a slow disk.
+pub(crate) const BATCH_ROWS_MAX: usize = 10_000;
+
+/// Questions that may wait; the next one is answered that it failed.
+const QUESTIONS_MAX: usize = 65_536;
+
+/// Removed bindings that wait to be drained, over all stripes, about 100 MB; past it the table is compared with the
+/// database.
+pub(crate) const REMOVALS_MAX: usize = 262_144;
+
+/// Who waits for an answer.
+#[derive(Debug)]
+enum Asker {
+    /// A script of a shard.
+    Shard(AskId, Post),
+    /// An administrator.
+    Admin(Sender<OwnedAnswer>),
+}
+
+/// A question: of a shard, or of an administrator.
+#[derive(Debug)]
+struct Question {
+    asker: Asker,
+    aor: Box<[u8]>,
+    /// When nobody waits for the answer any more.
+    deadline: SystemClock,
+    is_refresh: bool,
+}
+
+impl Question {
+    fn answer(self, answer: OwnedAnswer) {
+        match self.asker {
+            // A full queue: the deadline of who asked answers.
+            Asker::Shard(id, post) => {
+                post.send(Parcel::Answer { id, answer });
+            }
+            Asker::Admin(sender) => {
+                let _ = sender.try_send(answer);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Order {
+    Question(Question),
+    /// Write what is left until then, and end.
+    Stop(SystemClock),
+}
+
+/// The way to the persister's thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Persister {
+    orders: Sender<Order>,
+    metrics: Arc<Metrics>,
+    time: Time,
+    /// A call to the database that takes longer than this is one to a database that is away.
+    patience: Duration,
+}
+
+/// The thread; [`Running::stop`] ends it.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) persister: Persister,
+    /// How many changes could not be written.
+    ended: Receiver<usize>,
+}
+
+/// How a persister works.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) mode: DbMode,
+    pub(crate) flush_interval: Duration,
+    /// See [`modules::PersistenceSettings::commit_timeout`].
+    pub(crate) commit_timeout: Duration,
+    /// What the log calls the database.
+    pub(crate) database: String,
+}
+
+/// Starts the thread; changes of `location` must be tracked already.
+///
+/// # Errors
+///
+/// When the system refuses a thread.
+pub(crate) fn start(
+    keeper: Box<dyn Keeper>,
+    plan: Plan,
+    location: Striped,
+    maker: RowMaker,
+    metrics: Arc<Metrics>,
+    time: Time,
+) -> io::Result<Running> {
+    let (orders, queue) = bounded(QUESTIONS_MAX);
+    let (end, ended) = bounded(1);
+    let persister = Persister { orders, metrics: metrics.clone(), time, patience: plan.commit_timeout };
+    let worker = worker::Worker::new(keeper, plan, location, maker, metrics, time, queue);
+    thread::Builder::new().name("persister".to_owned()).spawn(move || {
+        let left = worker.run();
+        let _ = end.send(left);
+    })?;
+    Ok(Running { persister, ended })
+}
+
+impl Persister {
+    /// Asks that what changed of an address-of-record is written, or that its bindings are read again; the answer goes to
+    /// `post`, at once if it is known to be in vain.
+    pub(crate) fn ask(
+        &self,
+        id: AskId,
+        aor: Box<[u8]>,
+        is_refresh: bool,
+        deadline: SystemClock,
+        post: &Post,
+    ) {
+        self.put(Question { asker: Asker::Shard(id, post.clone()), aor, deadline, is_refresh });
+    }
+
+    /// Has what changed of an address-of-record written now; `false` if the database has not taken it in `timeout`. It is
+    /// written later then, unless the server ends before.
+    pub(crate) fn write_now(&self, aor: Box<[u8]>, timeout: Duration) -> bool {
+        let (sender, answer) = bounded(1);
+        let deadline = SystemClock::now() + timeout;
+        self.put(Question { asker: Asker::Admin(sender), aor, deadline, is_refresh: false });
+        answer.recv_timeout(timeout) == Ok(OwnedAnswer::Done)
+    }
+
+    fn put(&self, question: Question) {
+        if self.is_stuck() {
+            Metrics::add(&self.metrics.unanswered, 1);
+            return question.answer(OwnedAnswer::Failed);
+        }
+        self.metrics.waiting.fetch_add(1, Ordering::Relaxed);
+        if let Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) =
+            self.orders.try_send(Order::Question(question))
+        {
+            self.metrics.waiting.fetch_sub(1, Ordering::Relaxed);
+            Metrics::add(&self.metrics.unanswered, 1);
+            if let Order::Question(question) = order {
+                question.answer(OwnedAnswer::Failed);
+            }
+        }
+    }
+
+    /// Whether the thread has been waiting for the database for so long that a question would come too late.
+    fn is_stuck(&self) -> bool {
+        let since = self.metrics.busy_since.load(Ordering::Relaxed);
+        since != 0 && self.uptime_micros().saturating_sub(since) > micros(self.patience)
+    }
+
+    fn uptime_micros(&self) -> u64 {
+        uptime_micros(self.time)
+    }
+
+    /// How it stands.
+    pub(crate) fn state(&self) -> PersistenceState {
+        self.metrics.state(self.uptime_micros())
+    }
+}
+
+impl Running {
+    /// Has everything written that is not yet, for at most `timeout`, and says what could not be.
+    pub(crate) fn stop(&mut self, timeout: Duration) {
+        let begin = SystemClock::now();
+        let _ = self.persister.orders.send_timeout(Order::Stop(begin + timeout), timeout);
+        match self.ended.recv_timeout(timeout.saturating_sub(begin.elapsed()) + GRACE) {
+            Ok(0) => {}
+            Ok(left) => tracing::error!(
+                "{left} changes of bindings could not be written to the database and are lost; \
+                 phones register again when their interval ends"
+            ),
+            Err(_) => tracing::error!(
+                "the database does not answer: the last changes of bindings are lost, as far as it has not written them; \
+                 phones register again when their interval ends"
+            ),
+        }
+    }
+}
+
+/// How much longer than its time a thread that is about to end may take.
+const GRACE: Duration = Duration::from_millis(500);
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Microseconds since the server's start, at least 1.
+fn uptime_micros(time: Time) -> u64 {
+    micros(time.origin().elapsed()).max(1)
+}

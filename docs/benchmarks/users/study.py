@@ -1,0 +1,368 @@
+#!/usr/bin/env python3
+"""What authentication and databases cost: Strowger and Kamailio in turn, on one SQLite file, PostgreSQL and MariaDB.
+
+    docs/benchmarks/users/study.py [--repeat 5] [--seconds 5] [--only PART ...] [--users 10000] [--json FILE]
+
+Needs root, two CPUs, Debian's postgresql, mariadb-server, kamailio with its -postgres-, -mysql- and -sqlite-modules, and
+`cargo build --release -p strowger -p sipstone`. Both servers read users.cfg, filled in here, and the same tables, made by Kamailio's own
+scripts. The server runs on CPU 0 and is started anew for each run; sipstone and the databases are on CPU 1. Parts:
+
+auth     CPU of the server per REGISTER and per call: without authentication, every request challenged, and with credentials used
+         again; Kamailio asks its database each time, as the papers had it, and in its fastest set-up finds the secrets in memory.
+persist  CPU of the server per REGISTER with bindings in memory, written back, and written through, on each database.
+peak     The highest rate of REGISTERs in each of these modes, where the server has CPU 0 and everything else CPU 1.
+start    How long a start takes with --bindings bindings in the database, and its memory.
+
+Printed as tables for docs/benchmarks.md; --json keeps every run.
+"""
+import argparse, hashlib, json, os, pwd, resource, shutil, signal, socket, sqlite3, statistics, subprocess, sys, tempfile, time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+RELEASE = os.path.join(os.environ.get("CARGO_TARGET_DIR", f"{ROOT}/target"), "release")
+WORK = tempfile.mkdtemp(prefix="users-")
+os.chmod(WORK, 0o755)
+SCRIPTS = "/usr/share/kamailio"
+TABLES = ("standard", "auth_db", "usrloc")
+DOMAIN = "bench.example"
+TARGET = "127.0.0.1:5070"
+SERVERS = ("strowger", "kamailio")
+MODES = {"memory": 0, "write-through": 1, "write-back": 2}
+
+
+def sh(command, **more):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **more)
+    if done.returncode:
+        sys.exit(f"{command}\n{done.stdout}")
+    return done.stdout
+
+
+def ha1(number):
+    return hashlib.md5(f"user{number}:{DOMAIN}:password{number}".encode()).hexdigest()
+
+
+class Sqlite:
+    name, driver = "SQLite", "db_sqlite.so"
+
+    def start(self):
+        self.file = f"{WORK}/sqlite.db"
+        self.url = f"sqlite://{self.file}"
+        base = sqlite3.connect(self.file)
+        for table in TABLES:
+            base.executescript(open(f"{SCRIPTS}/db_sqlite/{table}-create.sql").read())
+        base.execute("CREATE TABLE secrets (id INTEGER PRIMARY KEY, key_name TEXT, key_type INT DEFAULT 0, value_type INT DEFAULT 0, key_value TEXT, expires INT DEFAULT 0)")
+        base.execute("INSERT INTO version (table_name, table_version) VALUES ('secrets', 2)")
+        base.commit()
+        base.close()
+
+    def fill(self, table, columns, rows):
+        base = sqlite3.connect(self.file)
+        base.execute("PRAGMA synchronous=OFF")
+        base.execute(f"DELETE FROM {table}")
+        marks = ",".join("?" * len(columns))
+        base.executemany(f"INSERT INTO {table} ({','.join(columns)}) VALUES ({marks})", rows)
+        base.commit()
+        base.close()
+
+    def now(self, seconds):
+        """How Kamailio's driver writes a time in this database."""
+        return 2440587.5 + (time.time() + seconds - time.timezone) / 86400
+
+    def count(self, table):
+        base = sqlite3.connect(self.file)
+        return base.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+
+    def stop(self):
+        pass
+
+
+class Postgres:
+    name, driver = "PostgreSQL", "db_postgres.so"
+
+    def start(self):
+        found = sorted(os.listdir("/usr/lib/postgresql"))[-1]
+        bin_dir, data = f"/usr/lib/postgresql/{found}/bin", f"{WORK}/postgres"
+        user = pwd.getpwnam("postgres")
+        os.mkdir(data)
+        os.chown(data, user.pw_uid, user.pw_gid)
+        self.as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+        sh(self.as_user + [f"{bin_dir}/initdb", "-D", data, "-U", "kamailio", "--auth=trust", "-E", "UTF8", "--locale=C"], cwd="/")
+        self.process = subprocess.Popen(
+            ["taskset", "-c", "1"] + self.as_user + [f"{bin_dir}/postgres", "-D", data, "-p", "5499", "-c", "listen_addresses=127.0.0.1",
+             "-c", "unix_socket_directories=", "-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+        self.psql = ["psql", "-q", "-h", "127.0.0.1", "-p", "5499", "-U", "kamailio", "-v", "ON_ERROR_STOP=1"]
+        for _ in range(200):
+            if subprocess.run(self.psql + ["-d", "postgres", "-c", "SELECT 1"], capture_output=True).returncode == 0:
+                break
+            time.sleep(0.1)
+        sh(self.psql + ["-d", "postgres", "-c", "CREATE DATABASE bench"])
+        self.psql += ["-d", "bench"]
+        for table in TABLES:
+            sh(self.psql + ["-f", f"{SCRIPTS}/postgres/{table}-create.sql"])
+        sh(self.psql + ["-c", "CREATE TABLE secrets (id SERIAL PRIMARY KEY, key_name VARCHAR(64), key_type INT DEFAULT 0, value_type INT DEFAULT 0, key_value VARCHAR(128), expires INT DEFAULT 0);"
+                        "INSERT INTO version (table_name, table_version) VALUES ('secrets', 2)"])
+        self.url = "postgres://kamailio@127.0.0.1:5499/bench"
+
+    def fill(self, table, columns, rows):
+        text = "".join("\t".join("\\N" if cell is None else str(cell) for cell in row) + "\n" for row in rows)
+        sh(self.psql + ["-c", f"TRUNCATE {table}", "-c", f"COPY {table} ({','.join(columns)}) FROM STDIN", "-c", f"ANALYZE {table}"], input=text)
+
+    def now(self, seconds):
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + seconds))
+
+    def count(self, table):
+        return int(sh(self.psql + ["-At", "-c", f"SELECT count(*) FROM {table}"]))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
+
+
+class Mariadb:
+    name, driver = "MariaDB", "db_mysql.so"
+
+    def start(self):
+        data, self.socket = f"{WORK}/mariadb", f"{WORK}/mariadb.sock"
+        user = pwd.getpwnam("mysql")
+        os.mkdir(data)
+        os.chown(data, user.pw_uid, user.pw_gid)
+        sh(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=mysql", "--auth-root-authentication-method=normal"])
+        self.process = subprocess.Popen(
+            ["taskset", "-c", "1", "mariadbd", "--no-defaults", f"--datadir={data}", "--user=mysql", f"--socket={data}/socket", "--port=5498",
+             "--bind-address=127.0.0.1", "--innodb-buffer-pool-size=1G", "--local-infile=1", "--skip-log-bin"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.mysql = ["mariadb", "--no-defaults", f"--socket={data}/socket", "-uroot", "--local-infile=1"]
+        for _ in range(300):
+            if subprocess.run(self.mysql + ["-e", "SELECT 1"], capture_output=True).returncode == 0:
+                break
+            time.sleep(0.1)
+        sh(self.mysql + ["-e", "CREATE DATABASE bench; CREATE USER kamailio@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT ALL ON bench.* TO kamailio@'127.0.0.1'; "
+                         "CREATE USER kamailio@localhost IDENTIFIED BY 'secret'; GRANT ALL ON bench.* TO kamailio@localhost"])
+        self.mysql += ["bench"]
+        for table in TABLES:
+            sh(self.mysql, input=open(f"{SCRIPTS}/mysql/{table}-create.sql").read())
+        sh(self.mysql + ["-e", "CREATE TABLE secrets (id INT AUTO_INCREMENT PRIMARY KEY, key_name VARCHAR(64), key_type INT DEFAULT 0, value_type INT DEFAULT 0, key_value VARCHAR(128), expires INT DEFAULT 0);"
+                         "INSERT INTO version (table_name, table_version) VALUES ('secrets', 2)"])
+        self.url = "mysql://kamailio:secret@127.0.0.1:5498/bench"
+
+    def fill(self, table, columns, rows):
+        path = f"{WORK}/rows.txt"
+        with open(path, "w") as out:
+            for row in rows:
+                out.write("\t".join("\\N" if cell is None else str(cell) for cell in row) + "\n")
+        sh(self.mysql + ["-e", f"TRUNCATE {table}; LOAD DATA LOCAL INFILE '{path}' INTO TABLE {table} ({','.join(columns)}); ANALYZE TABLE {table}"])
+
+    def now(self, seconds):
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + seconds))
+
+    def count(self, table):
+        return int(sh(self.mysql + ["-N", "-e", f"SELECT count(*) FROM {table}"]))
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def add_users(base, count):
+    print(f"{base.name}: {count:,} users", file=sys.stderr)
+    base.fill("subscriber", ("username", "domain", "password", "ha1", "ha1b"), ((f"user{n}", DOMAIN, "", ha1(n), "") for n in range(1, count + 1)))
+    base.fill("secrets", ("key_name", "key_value"), ((f"user{n}", ha1(n)) for n in range(1, count + 1)))
+
+
+def add_bindings(base, count):
+    print(f"{base.name}: {count:,} bindings", file=sys.stderr)
+    expires, modified = base.now(7200), base.now(0)
+    columns = ("ruid", "username", "domain", "contact", "expires", "q", "callid", "cseq", "last_modified", "flags", "cflags", "user_agent",
+               "socket", "methods", "reg_id")
+    base.fill("location", columns, (
+        (f"uloc-bench-{n:x}", f"user{n}", DOMAIN, f"sip:user{n}@127.0.0.1:5090", expires, 1.0, f"call-{n}@127.0.0.1", 1, modified, 0, 0,
+         "bench", f"udp:{TARGET}", None, 0) for n in range(1, count + 1)))
+
+
+def command(server, base, mode="memory", auth=None, children=1, interval=1):
+    """The command that starts a server; the configuration is the same file for both."""
+    text = open(f"{HERE}/users.cfg").read()
+    words = {"children": children, "driver": base.driver, "url": base.url, "mode": MODES[mode], "interval": interval}
+    for word, value in words.items():
+        text = text.replace("{" + word + "}", str(value))
+    path = f"{WORK}/{base.driver}-{mode}-{children}.cfg"
+    open(path, "w").write(text)
+    defines = [] if auth is None else ["-A", "AUTH"]
+    defines += ["-A", "HTABLE"] if auth == "memory" else []
+    defines += ["-A", "PERSISTED"] if mode != "memory" else []
+    if server == "strowger":
+        return " ".join([f"{RELEASE}/strowger", "-f", path, "--state-dir", f"{WORK}/state", *defines])
+    return " ".join(["kamailio", "-DD", "-E", "-m", "8192", "-M", "64", "-x", "tlsf", "-X", "tlsf", "-P", f"{WORK}/kamailio.pid", "-f", path, *defines])
+
+
+def sipstone(verb, *options):
+    out = f"{WORK}/{time.monotonic_ns()}.json"
+    line = ["chrt", "-R", "-f", "50", f"{RELEASE}/sipstone", verb, *map(str, options), "--target", TARGET, "--domain", DOMAIN, "--cpus", "1", "--quiet",
+            "--json", out]
+    done = subprocess.run(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=WORK)
+    if not os.path.exists(out):
+        print(f"{' '.join(line)}\n{done.stderr}", file=sys.stderr)
+        return None
+    return json.load(open(out))
+
+
+def cost(scenario, rate, args, sut, *options):
+    """One run; its figures, or why it does not count."""
+    found = sipstone("run", scenario, "--rate", rate, "--users", args.users, "--warm-up", "2s", "--duration", f"{args.seconds}s", "--drain", "8s",
+                     "--sut-exec", sut, "--sut-cpu", "0", "--sut-ready", "120s", *options)
+    if found is None:
+        return {"invalid": ["it could not be measured"]}
+    trial = found["subjects"][0]["trials"][-1]
+    latency = trial["all"]["latency_sent"]
+    return {
+        "cpu_us": trial["cpu_us_per_op"], "carried": trial["throughput"], "good": trial["all"]["succeeded"] / max(trial["all"]["offered"], 1),
+        "p50_ms": latency["p50_ms"], "p99_ms": latency["p99_ms"],
+        "invalid": [why for why in trial["invalid"] if not why.startswith("the generator was late")],
+    }
+
+
+def table(rows, args, kept):
+    """Runs all rows --repeat times, interleaved, and prints medians. A row: name, rate, function that measures."""
+    for turn in range(args.repeat):
+        for name, rate, measure in rows:
+            print(f"{turn + 1}/{args.repeat} {name}, {rate}/s", file=sys.stderr)
+            seen = measure()
+            kept.setdefault(name, []).append(seen)
+            if seen["invalid"]:
+                print(f"  left out: {seen['invalid']}", file=sys.stderr)
+    print("| load | CPU per operation | range | good | p50 | p99 |\n|---|---|---|---|---|---|")
+    for name, rate, _ in rows:
+        runs = [run for run in kept[name] if not run["invalid"] and run["cpu_us"] is not None]
+        if not runs:
+            print(f"| {name}, {rate:,}/s | – | | | | |")
+            continue
+        costs = sorted(run["cpu_us"] for run in runs)
+        show = lambda q: statistics.median(run[q] if run[q] is not None else float("inf") for run in runs)
+        print(f"| {name}, {rate:,}/s | {statistics.median(costs):.1f} µs | {costs[0]:.1f} to {costs[-1]:.1f} | "
+              f"{statistics.mean(run['good'] for run in runs):.2%} | {show('p50_ms'):.2f} ms | {show('p99_ms'):.1f} ms |", flush=True)
+
+
+def auth(args, kept):
+    base = args.bases[1] if len(args.bases) > 1 else args.bases[0]
+    add_users(base, args.users)
+    rows = []
+    for scenario, rate in (("register", 2000), ("invite", 1000)):
+        for server in SERVERS:
+            for name, secrets in (("none", None), ("secrets in the database", "database"), ("secrets in memory", "memory")):
+                if server == "strowger" and secrets == "memory":
+                    continue
+                children = 8 if secrets == "database" and server == "kamailio" else 1
+                for how in ("none",) if secrets is None else ("challenge", "cached"):
+                    sut = command(server, base, auth=secrets, children=children)
+                    label = f"{scenario}, {server}" + ("" if secrets is None else f", {name}, {how}")
+                    rows.append((label, rate, lambda scenario=scenario, rate=rate, sut=sut, how=how:
+                                 cost(scenario, rate, args, sut, "--auth", how)))
+    table(rows, args, kept.setdefault("auth", {}))
+
+
+def persist(args, kept):
+    rows = []
+    for base in args.bases:
+        for server in SERVERS:
+            for mode in MODES:
+                if mode == "memory" and base is not args.bases[0]:
+                    continue
+                children = 8 if mode == "write-through" and server == "kamailio" else 1
+                sut = command(server, base, mode, children=children)
+                label = f"{server}, {mode}" + ("" if mode == "memory" else f", {base.name}")
+
+                def measure(base=base, mode=mode, sut=sut):
+                    if mode != "memory":
+                        base.fill("location", ("ruid",), ())
+                    return cost("register", args.rate, args, sut)
+
+                rows.append((label, args.rate, measure))
+    table(rows, args, kept.setdefault("persist", {}))
+
+
+def peak(args, kept):
+    seen = kept.setdefault("peak", {})
+    print("| mode | server | peak | CPU per REGISTER |\n|---|---|---|---|")
+    for base in args.bases:
+        for server in SERVERS:
+            for mode in MODES:
+                if mode == "memory" and base is not args.bases[0]:
+                    continue
+                base.fill("location", ("ruid",), ())
+                children = 8 if mode == "write-through" and server == "kamailio" else 1
+                found = sipstone("peak", "register", "--start", 2000, "--users", args.users, "--warm-up", "1s", "--duration", f"{args.seconds}s", "--drain", "8s",
+                                 "--precision", "3%", "--confirm", 3, "--sut-exec", command(server, base, mode, children=children), "--sut-cpu", "0",
+                                 "--sut-ready", "120s")
+                subject = found and found["subjects"][0]
+                seen[f"{server} {mode} {base.name}"] = subject and subject.get("peak")
+                label = mode if mode == "memory" else f"{mode}, {base.name}"
+                value = subject and subject.get("peak")
+                print(f"| {label} | {server} | {json.dumps(value)} |", flush=True)
+
+
+def start(args, kept):
+    seen = kept.setdefault("start", {})
+    print(f"| {args.bindings:,} bindings | server | until it answers | memory |\n|---|---|---|---|")
+    for base in args.bases:
+        for server in SERVERS:
+            runs = []
+            for _ in range(args.repeat):
+                add_bindings(base, args.bindings)
+                line = command(server, base, "write-back", interval=60)
+                begin = time.monotonic()
+                process = subprocess.Popen(["taskset", "-c", "0,1", *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                probe.settimeout(0.02)
+                options = (f"OPTIONS sip:nobody@{DOMAIN} SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1:{{}};branch=z9hG4bK{{}}\r\nMax-Forwards: 5\r\nFrom: <sip:a@b>;tag=1\r\n"
+                           f"To: <sip:c@d>\r\nCall-ID: {{}}\r\nCSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n")
+                probe.bind(("127.0.0.1", 0))
+                while time.monotonic() - begin < 300 and process.poll() is None:
+                    mark = time.monotonic_ns()
+                    probe.sendto(options.format(probe.getsockname()[1], mark, mark).encode(), ("127.0.0.1", 5070))
+                    try:
+                        probe.recv(4096)
+                        break
+                    except OSError:
+                        pass
+                took = time.monotonic() - begin
+                memory = sum(int(line.split()[1]) for line in open(f"/proc/{process.pid}/status") if line.startswith("VmRSS")) * 1024 if process.poll() is None else 0
+                runs.append({"seconds": took, "bytes": memory})
+                process.terminate()
+                process.wait()
+            seen[f"{server} {base.name}"] = runs
+            print(f"| {base.name} | {server} | {statistics.median(run['seconds'] for run in runs):.1f} s | {statistics.median(run['bytes'] for run in runs) / 1e6:,.0f} MB |", flush=True)
+
+
+def main():
+    parts = {"auth": auth, "persist": persist, "peak": peak, "start": start}
+    bases = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": Mariadb}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--users", type=int, default=10_000)
+    parser.add_argument("--bindings", type=int, default=1_000_000)
+    parser.add_argument("--rate", type=int, default=1_000, help="REGISTERs a second in part persist")
+    parser.add_argument("--databases", nargs="+", choices=bases, default=list(bases))
+    parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    kept = {"processor": next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), ""),
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": sys.argv[1:]}
+    args.bases = [bases[name]() for name in args.databases]
+    started = []
+    try:
+        for base in args.bases:
+            base.start()
+            started.append(base)
+        for part in args.only:
+            parts[part](args, kept)
+            if args.json:
+                json.dump(kept, open(args.json, "w"), indent=1)
+    finally:
+        for base in started:
+            base.stop()
+        shutil.rmtree(WORK, ignore_errors=True)
+
+
+main()

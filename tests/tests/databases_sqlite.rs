@@ -1,0 +1,324 @@
+//! What can happen to a file of SQLite: damage, a full disk, a disk that cannot be written, somebody else's lock.
+
+use std::fs::{self, OpenOptions};
+use std::io::{Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use end_to_end::{
+    Crowd, House, PATIENCE, Phone, Promise, Scratch, Server, Sql, Start, contacts, final_answer,
+    only_strowger,
+};
+
+/// A house whose file has bindings of many users, and whose server has been stopped.
+fn lived_in() -> House {
+    let house = House::new(Sql::Sqlite, "1");
+    let server = house.start().spawn();
+    let mut crowd = Crowd::new(house.address(), 1_000, 7);
+    crowd.load(Duration::from_millis(1_500));
+    crowd.settle();
+    server.kill_at_once();
+    // The log of changes is merged into the file, so that the damage is not healed from there.
+    house.database.run("PRAGMA wal_checkpoint(TRUNCATE);");
+    house
+}
+
+/// Refused with a message that names the file; the file is as it was.
+fn expect_refusal(house: &House) {
+    let file = house.database.file();
+    let before = fs::read(&file).expect("the file is there");
+    let (code, said) = house.start().begin().expect_refusal();
+    assert!(matches!(code, Some(1 | 2)), "{code:?}:\n{said}");
+    assert!(said.contains(&file.display().to_string()), "the file is not named:\n{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(fs::read(&file).expect("the file is there") == before, "the damaged file was changed");
+}
+
+fn overwrite(file: &Path, at: u64, bytes: &[u8]) {
+    let mut file = OpenOptions::new().write(true).open(file).expect("the file is there");
+    file.seek(SeekFrom::Start(at)).and_then(|_| file.write_all(bytes)).expect("the file can be written");
+}
+
+#[test]
+fn a_file_with_a_damaged_header_is_refused() {
+    only_strowger!("the database is ours");
+    let house = lived_in();
+    overwrite(&house.database.file(), 0, &[0xa5; 100]);
+    expect_refusal(&house);
+}
+
+#[test]
+fn a_file_that_was_overwritten_in_the_middle_is_refused() {
+    only_strowger!("the database is ours");
+    let house = lived_in();
+    let file = house.database.file();
+    let length = fs::metadata(&file).expect("the file is there").len();
+    let half = usize::try_from(length / 2).expect("a file of a test is small");
+    overwrite(&file, length / 4, &vec![0xa5; half]);
+    expect_refusal(&house);
+}
+
+/// One page only, anywhere: refused, or, if no binding was on it, everything is there.
+#[test]
+fn a_damaged_page_never_costs_bindings_silently() {
+    only_strowger!("the database is ours");
+    let house = lived_in();
+    let file = house.database.file();
+    let whole = fs::read(&file).expect("the file is there");
+    let count = house
+        .database
+        .number("SELECT COUNT(DISTINCT username || '@' || coalesce(domain, '')) FROM location;");
+    let (mut refused, mut started) = (0, 0);
+    for page in (1..whole.len() as u64 / 4096).step_by(whole.len() / 4096 / 12 + 1) {
+        fs::write(&file, &whole).expect("the file can be written");
+        overwrite(&file, page * 4096, &[0xa5; 4096]);
+        let server = house.start().begin();
+        match became_ready(server) {
+            None => refused += 1,
+            Some(_server) => {
+                started += 1;
+                let known = (0..1_000).filter(|number| {
+                    !contacts(&Phone::between(
+                        house.address(),
+                        ([127, 0, 0, 1], 0).into(),
+                        &format!("user{number}"),
+                    ))
+                    .is_empty()
+                });
+                let known = known.count() as u64;
+                assert!(known >= count, "page {page} is damaged and {known} of {count} users are left");
+            }
+        }
+    }
+    eprintln!("{refused} refused, {started} started with everything");
+    assert!(refused > 0, "no damage was ever found");
+}
+
+/// The server when it is up; `None` when it has ended by itself.
+fn became_ready(mut server: Server) -> Option<Server> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if server.has_ended() {
+            let _ = server.expect_refusal();
+            return None;
+        }
+        if server.answers_now() {
+            return Some(server);
+        }
+    }
+    panic!("it neither ends nor answers:\n{}", server.log());
+}
+
+#[test]
+fn a_file_that_was_cut_short_is_refused() {
+    only_strowger!("the database is ours");
+    let house = lived_in();
+    let file = house.database.file();
+    let length = fs::metadata(&file).expect("the file is there").len();
+    OpenOptions::new()
+        .write(true)
+        .open(&file)
+        .and_then(|file| file.set_len(length / 2))
+        .expect("a shorter file");
+    expect_refusal(&house);
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    only_strowger!("the database is ours");
+    let house = House::new(Sql::Sqlite, "1");
+    fs::write(house.database.file(), "the diary of a telephone exchange\n".repeat(200)).expect("a file");
+    expect_refusal(&house);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_named() {
+    only_strowger!("the database is ours");
+    let house =
+        House::new(Sql::Sqlite, "1").define("DB_URL", "\"sqlite:///no/such/directory/strowger.sqlite\"");
+    let (code, said) = house.start().begin().expect_refusal();
+    assert!(matches!(code, Some(1 | 2)), "{code:?}:\n{said}");
+    assert!(said.contains("/no/such/directory"), "{said}");
+}
+
+/// A small disk of a test's own. Gone when it is dropped.
+struct Disk {
+    path: PathBuf,
+    _scratch: Scratch,
+}
+
+impl Disk {
+    /// `None` where the user may mount none.
+    fn new(size: &str) -> Option<Self> {
+        let scratch = Scratch::new("disk");
+        let path = scratch.file("mounted");
+        fs::create_dir(&path).expect("the scratch directory is writable");
+        let options = format!("size={size},mode=755");
+        let mounted =
+            Command::new("mount").args(["-t", "tmpfs", "-o", &options, "strowger-e2e"]).arg(&path).output();
+        if !mounted.is_ok_and(|mounted| mounted.status.success()) {
+            eprintln!("skipped: mounting needs root");
+            return None;
+        }
+        Some(Self { path, _scratch: scratch })
+    }
+
+    fn remount(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let done =
+            Command::new("mount").args(["-o", &options]).arg(&self.path).output().expect("mount is there");
+        assert!(done.status.success(), "{done:?}");
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        // A server that is being killed may hold it for a moment; it goes when that ends.
+        let _ = Command::new("umount").arg("-l").arg(&self.path).output();
+    }
+}
+
+/// A registrar with its file on that disk.
+fn on(disk: &Disk, house: &House) -> Start {
+    let url = format!("\"sqlite://{}/strowger.sqlite\"", disk.path.display());
+    Start::configuration("registrar-db")
+        .at(house.address())
+        .state(&disk.path)
+        .define("DB_MODE", "1")
+        .define("DB_URL", &url)
+}
+
+#[test]
+fn a_full_disk_refuses_registers_and_nothing_else() {
+    only_strowger!("the database is ours");
+    let Some(disk) = Disk::new("2m") else { return };
+    let house = House::new(Sql::Sqlite, "1");
+    let server = on(&disk, &house).spawn();
+    let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
+    bob.register();
+    // Somebody else fills it up.
+    let mut filler = fs::File::create(disk.path.join("filler")).expect("a file");
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    let mut crowd = Crowd::new(house.address(), 2_000, 11);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut unavailable = 0;
+    while unavailable < 50 {
+        assert!(Instant::now() < deadline, "the disk is full, and nobody notices:\n{}", server.log());
+        unavailable += crowd.load(Duration::from_millis(200)).unavailable;
+    }
+    let invite = alice.request("INVITE", &bob.address_of_record());
+    alice.send(&invite);
+    let arrived = bob.expect_request("INVITE");
+    bob.answer(&arrived, 486, "Busy Here");
+    let answer = alice.expect_response(486, &invite);
+    alice.acknowledge(&invite, &answer);
+    let lines = server.log().lines().filter(|line| line.to_lowercase().contains("full")).count();
+    assert!((1..=5).contains(&lines), "{lines} lines say why:\n{}", server.log());
+    drop(filler);
+    fs::remove_file(disk.path.join("filler")).expect("the file is ours");
+    disk.remount("size=64m");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    crowd.settle();
+    while crowd.load(Duration::from_millis(300)).accepted == 0 {
+        assert!(Instant::now() < deadline, "there is room, and nobody notices:\n{}", server.log());
+    }
+    crowd.settle();
+    server.kill_at_once();
+    let server = on(&disk, &house).spawn();
+    crowd.check(Promise::WriteThrough);
+    server.kill_at_once();
+}
+
+#[test]
+fn a_full_disk_at_start_is_named() {
+    only_strowger!("the database is ours");
+    let Some(disk) = Disk::new("64k") else { return };
+    let mut filler = fs::File::create(disk.path.join("filler")).expect("a file");
+    while filler.write_all(&[0; 4096]).is_ok() {}
+    let house = House::new(Sql::Sqlite, "1");
+    let (code, said) = on(&disk, &house).begin().expect_refusal();
+    assert!(matches!(code, Some(1 | 2)), "{code:?}:\n{said}");
+    assert!(said.contains("strowger.sqlite"), "{said}");
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_refused() {
+    only_strowger!("the database is ours");
+    let Some(disk) = Disk::new("16m") else { return };
+    let house = House::new(Sql::Sqlite, "1");
+    let server = on(&disk, &house).spawn();
+    Phone::new(&server, "bob").register();
+    server.kill_at_once();
+    disk.remount("ro");
+    let (code, said) = on(&disk, &house).begin().expect_refusal();
+    assert!(matches!(code, Some(1 | 2)), "{code:?}:\n{said}");
+    assert!(said.contains("strowger.sqlite"), "{said}");
+    disk.remount("rw");
+    let server = on(&disk, &house).spawn();
+    assert_eq!(contacts(&Phone::new(&server, "bob")).len(), 1);
+}
+
+/// Somebody with `sqlite3` who has begun to write and thinks.
+fn holder(file: &Path) -> Child {
+    let mut command = Command::new("sqlite3");
+    command.arg(file).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("sqlite3; `cargo xtask test` installs it");
+    let input = child.stdin.as_mut().expect("invariant: its input is a pipe");
+    writeln!(input, ".timeout 10000\nBEGIN IMMEDIATE;\nSELECT 'held';").expect("sqlite3 reads");
+    let mut said = [0; 4];
+    let output = child.stdout.as_mut().expect("invariant: its output is a pipe");
+    std::io::Read::read_exact(output, &mut said).expect("sqlite3 holds the lock");
+    child
+}
+
+#[test]
+fn a_lock_of_somebody_else_delays_registers_and_nothing_else() {
+    only_strowger!("the database is ours");
+    let house = House::new(Sql::Sqlite, "1");
+    let server = house.start().spawn();
+    let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
+    bob.register();
+    let mut holder = holder(&house.database.file());
+    let register = alice.register_request();
+    alice.send(&register);
+    let invite = alice.request("INVITE", &bob.address_of_record());
+    alice.send(&invite);
+    let arrived = bob.expect_request("INVITE");
+    bob.answer(&arrived, 486, "Busy Here");
+    let answer = alice.expect_response(486, &invite);
+    alice.acknowledge(&invite, &answer);
+    // It stays locked until the registrar gives up, or we do.
+    let answer = alice.receive(PATIENCE);
+    holder.kill().and_then(|()| holder.wait()).expect("a child of ours");
+    if let Some(answer) = answer {
+        assert_eq!(answer.status(), Some(503), "{answer}");
+        assert!(answer.find("Retry-After").is_some(), "{answer}");
+    }
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let register = alice.register_request();
+        alice.send(&register);
+        let answer = final_answer(&alice, &register);
+        if answer.status() == Some(200) {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the lock is gone:\n{answer}");
+    }
+}
+
+#[test]
+fn tables_that_vanish_while_it_runs_are_noticed() {
+    only_strowger!("the database is ours");
+    let house = House::new(Sql::Sqlite, "1");
+    let server = house.start().spawn();
+    let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
+    bob.register();
+    house.database.run("DROP TABLE location;");
+    let register = alice.register_request();
+    alice.send(&register);
+    let answer = final_answer(&alice, &register);
+    assert!(matches!(answer.status(), Some(500 | 503)), "{answer}");
+    assert!(answer.find("Retry-After").is_some(), "{answer}");
+    assert_eq!(contacts(&bob).len(), 1);
+}
