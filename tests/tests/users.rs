@@ -87,8 +87,10 @@ fn sipp_registers_and_calls() {
     only_strowger!("the configuration is ours");
     let server = server_with(&["alice", "bob"]);
     let account = |user: &str| ["-au".to_owned(), user.to_owned(), "-ap".to_owned(), password(user)];
-    let callee = Sipp::new("callee", 20, &server);
+    let callee = Sipp::new("callee", 20, &server).user("bob");
     let listens = callee.address().ip();
+    let contact = callee.address().to_string();
+    let callee = callee.key("contact", &contact);
     let bob = account("bob");
     let at = |address: std::net::IpAddr| match address {
         std::net::IpAddr::V4(address) => address,
