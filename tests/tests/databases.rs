@@ -140,7 +140,8 @@ fn lives_through(
     neighbours.expect_recovery();
     let back = lines_about_it(&server.log());
     assert!(back.len() > away.len(), "nothing in the log says that it is back:\n{}", server.log());
-    assert!(back.len() - away.len() <= 3, "one line is enough:\n{}", back.join("\n"));
+    // The log is written by a thread of its own, so that a line of the first kind may have come late.
+    assert!(back.len() - before <= 6, "one line of each is enough:\n{}", back.join("\n"));
     neighbours.talk();
     expect_no_secrets(&server);
     server.kill_at_once();

@@ -438,6 +438,11 @@ impl<'a, S> RequestContext<'a, S> {
         Ok(())
     }
 
+    /// Things to do that are in the outbox by now: where the next one will be found.
+    pub fn outputs(&self) -> usize {
+        self.out.outputs.len()
+    }
+
     /// Replies with what [`RequestContext::last_error`] says, and the headers that belong to it (Unsupported,
     /// Retry-After); 500 if there was no error.
     ///

@@ -58,6 +58,7 @@ pub use auth_db::AuthDbSettings;
 pub use database::{DatabaseUrl, TableNeeded};
 pub use domain::{DomainSettings, Domains};
 pub use permissions::{Addresses, PermissionsSettings};
+pub use registrar::Unsaved;
 pub use registrar::stored::{
     StoredAor, key_of_stored, key_of_uri, methods_of_stored, stored_aor, stored_methods,
 };

@@ -2,6 +2,7 @@
 
 use crate::auth::{Authentication, Shard};
 use crate::log::{Level, Log};
+use crate::registrar::Unsaved;
 use crate::services::{NoServices, Services};
 use crate::settings::Settings;
 use crate::table::{Handler, Reader, Writer};
@@ -153,6 +154,9 @@ pub struct Environment {
     pub nonce_key: [u8; 32],
     /// Seconds since 1970 when the server started: nonces of earlier runs are stale.
     pub started_unix_secs: u64,
+    /// Whether whoever drives the engine asks [`ScriptUser::take_unsaved`](crate::ScriptUser::take_unsaved) after each input,
+    /// and holds back the answers that it names.
+    pub holds_answers: bool,
     /// What the shards share.
     pub services: Arc<dyn Services>,
 }
@@ -178,6 +182,7 @@ impl Default for Environment {
             message_bytes_max: 65_535,
             nonce_key: [0; 32],
             started_unix_secs: 0,
+            holds_answers: false,
             services: Arc::new(NoServices),
         }
     }
@@ -228,6 +233,7 @@ pub struct Run<'r, 'm> {
     /// What the shard keeps for authentication.
     pub(crate) auth: &'r mut Shard,
     pub(crate) ask: &'r mut Option<Asked>,
+    pub(crate) unsaved: &'r mut Vec<Unsaved>,
 }
 
 impl<'r, 'm> Run<'r, 'm> {
@@ -344,7 +350,7 @@ impl<'r, 'm> Run<'r, 'm> {
 
     /// Suspends the script until `ask` is answered or `deadline` has passed: what a function returns that needs the
     /// outside. `then` turns the answer ([`engine::Answer::Failed`] past the deadline) into the function's
-    /// outcome; what it must know then is kept in [`Prepared`].
+    /// outcome; what it must know then is kept in `Prepared`.
     pub fn suspend(&mut self, ask: engine::Ask, deadline: core::time::Duration, then: Then) -> Outcome {
         *self.ask = Some(Asked { ask, deadline, then });
         Outcome::Suspend

@@ -2,10 +2,12 @@
 
 use crate::auth::Shard;
 use crate::log::{Level, Log};
+use crate::registrar::Unsaved;
 use crate::run::{Asked, Context, Dispatch, Environment, Prepared, Run, Scratch, State, Then};
 use crate::settings::Settings;
 use crate::table::Module;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use engine::{
     Answer, BranchContext, BranchVerdict, Handled, ReplyContext, ReplyVerdict, RequestContext,
     TransactionUser,
@@ -33,6 +35,7 @@ struct Stage<L, G> {
     scratch: Scratch,
     prepared: Prepared,
     auth: Shard,
+    unsaved: Vec<Unsaved>,
 }
 
 /// Runs a configuration's routes for the engine: `request_route` for requests, reply, failure and branch routes where
@@ -90,6 +93,7 @@ impl<L: Location, G: Log> ScriptUser<L, G> {
             scratch: Scratch::new(),
             prepared: Prepared::default(),
             auth,
+            unsaved: Vec::new(),
         };
         ScriptUser { stage, request_route, reply_route }
     }
@@ -107,6 +111,12 @@ impl<L: Location, G: Log> ScriptUser<L, G> {
     /// What the configuration sets.
     pub fn settings(&self) -> &Settings {
         &self.stage.settings
+    }
+
+    /// The last of the answers that the input just handled has given, and that must wait for their commits; until there is
+    /// none. See [`Environment::holds_answers`].
+    pub fn take_unsaved(&mut self) -> Option<Unsaved> {
+        self.stage.unsaved.pop()
     }
 
     /// The wall clock and what else the process knows, to be kept up to date.
@@ -133,6 +143,7 @@ impl<L: Location, G: Log> Stage<L, G> {
             environment: &self.environment,
             auth: &mut self.auth,
             ask: &mut ask,
+            unsaved: &mut self.unsaved,
         };
         let step = match start {
             Start::Route(route) => self.machine.run(&self.program, route, &mut run),

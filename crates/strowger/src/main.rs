@@ -14,6 +14,7 @@ mod configuration;
 mod control;
 mod databases;
 mod greeting;
+mod held;
 mod keeping;
 mod log;
 mod persistence;

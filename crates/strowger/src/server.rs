@@ -11,7 +11,7 @@ use std::time::{Duration, Instant as Clock};
 use engine::{Endpoint, Limits};
 use location::Location as _;
 use location::Seeds;
-use modules::{Environment, Listen, ListenHost, ScriptUser};
+use modules::{DbMode, Environment, Listen, ListenHost, ScriptUser};
 use net::{Control, Post, Resolver, Shard};
 use sip::Instant;
 
@@ -20,8 +20,10 @@ use crate::clock::Time;
 use crate::configuration::Loaded;
 use crate::control::{self, Methods};
 use crate::greeting::Greeting;
+use crate::held::Held;
 use crate::keeping::Keeping;
 use crate::log::{self, ScriptLog};
+use crate::persistence::Tickets;
 use crate::services::Shared;
 use crate::shard::ShardHandler;
 use crate::signals::Watch;
@@ -128,6 +130,7 @@ impl Server {
             listeners: listeners.clone(),
             message_bytes_max: u32::try_from(limits.message_bytes_max).unwrap_or(u32::MAX),
             nonce_key: nonce_key(loaded, &state)?,
+            holds_answers: settings.persistence.mode == DbMode::WriteThrough,
             started_unix_secs: time.unix_micros(time.now()) / 1_000_000,
             services: shared.clone(),
         };
@@ -237,7 +240,7 @@ impl Server {
         posts: Vec<Post>,
         signals: signal_hook::iterator::Handle,
     ) -> std::io::Result<thread::JoinHandle<bool>> {
-        let handler = self.handler(index);
+        let handler = self.handler(index, posts.get(index))?;
         let (settings, control, resolver) =
             (self.loop_settings.clone(), self.control.clone(), self.resolver.clone());
         thread::Builder::new().name(format!("shard-{index}")).spawn(move || {
@@ -253,7 +256,8 @@ impl Server {
         })
     }
 
-    fn handler(&self, index: usize) -> ShardHandler {
+    /// What a shard drives; `post` is its own.
+    fn handler(&self, index: usize, post: Option<&Post>) -> std::io::Result<ShardHandler> {
         let user = ScriptUser::new(
             self.program.clone(),
             self.settings.clone(),
@@ -263,18 +267,30 @@ impl Server {
         );
         let shard = u8::try_from(index).unwrap_or(u8::MAX);
         let config = engine::Config { shard, ..self.config.clone() };
-        ShardHandler {
+        let persister = self.keeping.persister().filter(|_| self.environment.holds_answers);
+        let held = match (persister, post) {
+            (Some(persister), Some(post)) => {
+                let tickets = Arc::new(Tickets::new(post.clone()));
+                persister.hold(tickets.clone())?;
+                let timeout = self.settings.persistence.commit_timeout;
+                let retry_after_secs = self.settings.registrar.retry_after_secs;
+                Some(Held::new(persister, tickets, self.location.clone(), timeout, retry_after_secs))
+            }
+            _ => None,
+        };
+        Ok(ShardHandler {
             index,
             shards: self.config.shards,
             steer_key: self.config.seed,
             endpoint: Endpoint::new(config, user),
             location: self.location.clone(),
             asks: self.keeping.asks(),
+            held,
             totals: self.totals.clone(),
             control: self.control.clone(),
             expire_every: self.settings.expire_interval,
             expire_at: if index == 0 { Instant::ZERO } else { Instant::NEVER },
-        }
+        })
     }
 
     fn log_totals(&self, reports: u64) {

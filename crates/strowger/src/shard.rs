@@ -10,6 +10,7 @@ use net::{Control, Handler, Post, Statistics};
 use sip::Instant;
 
 use crate::asks::Asks;
+use crate::held::Held;
 use crate::log::ScriptLog;
 use crate::striped::Striped;
 use crate::totals::{Snapshot, Totals};
@@ -29,6 +30,8 @@ pub(crate) struct ShardHandler {
     pub(crate) endpoint: Endpoint<ScriptUser<Striped, ScriptLog>>,
     pub(crate) location: Striped,
     pub(crate) asks: Asks,
+    /// Answers that wait for commits; `None` where none do.
+    pub(crate) held: Option<Held>,
     pub(crate) totals: Arc<Totals>,
     pub(crate) control: Arc<Control>,
     /// How often expired bindings are removed while none are left over; look-ups never see them anyway.
@@ -53,10 +56,24 @@ impl Handler for ShardHandler {
     }
 
     fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox) {
+        if let Some(held) = &mut self.held {
+            if let Input::Answer { id, answer } = &input
+                && held.answered(now, *id, answer, out)
+            {
+                return;
+            }
+            held.give_up(now, out);
+        }
         if matches!(input, Input::Timeout) {
             self.expire(now);
         }
         self.endpoint.handle(now, input, out);
+        if let Some(held) = &mut self.held {
+            // The last one first: the places of the others stay what they are.
+            while let Some(unsaved) = self.endpoint.user_mut().take_unsaved() {
+                held.hold(now, unsaved, out);
+            }
+        }
     }
 
     fn domain(&self, id: DomainId) -> &[u8] {
@@ -68,11 +85,13 @@ impl Handler for ShardHandler {
     }
 
     fn next_timeout(&self) -> Option<Instant> {
-        Some(self.endpoint.next_timeout().unwrap_or(Instant::NEVER).min(self.expire_at))
+        let held = self.held.as_ref().and_then(Held::next_timeout);
+        let engine = self.endpoint.next_timeout();
+        [engine, held, Some(self.expire_at)].into_iter().flatten().min()
     }
 
     fn is_idle(&self) -> bool {
-        self.endpoint.is_idle()
+        self.endpoint.is_idle() && self.held.as_ref().is_none_or(Held::is_empty)
     }
 
     fn report(&mut self, statistics: &Statistics) {

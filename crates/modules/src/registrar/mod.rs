@@ -8,6 +8,7 @@ pub(crate) mod stored;
 mod wait;
 
 pub(crate) use wait::Pending;
+pub use wait::Unsaved;
 
 use crate::run::Run;
 use crate::settings::{PathMode, RegistrarSettings};

@@ -1,6 +1,6 @@
 //! `save`: a REGISTER from its headers to its answer (RFC 3261 §10.3, RFC 3327 §5.3).
 
-use super::wait::{self, Task, Tentative};
+use super::wait::{self, Task, Tentative, Unsaved};
 use super::{answers_path, aor_key, method_bit};
 use crate::run::{Context, Run};
 use crate::settings::{PathMode, RegistrarSettings};
@@ -87,12 +87,7 @@ pub(super) fn committed(
     let Some(bad) = not_kept(answer) else {
         let mut headers = core::mem::take(&mut run.scratch.headers);
         headers.clear();
-        let mut list = ContactList::new(run, &run.settings.registrar.received_param, &mut headers);
-        run.location.lookup(run.now(), aor, &mut |binding| {
-            list.push(binding);
-            ControlFlow::Continue(())
-        });
-        list.end();
+        push_contacts(run, aor, &mut headers);
         return accept(run, &message, tentative.flags, tentative.code, headers);
     };
     // RFC 3261 §10.3 step 7: "all tentative binding updates MUST be removed". What another REGISTER has made of a contact
@@ -120,14 +115,46 @@ fn apply(run: &mut Run<'_, '_>, message: &Message<'_>, aor: &[u8], flags: i64) -
             if is_kept {
                 return accept(run, message, flags, code, headers);
             }
+            let tentative = Tentative { flags, code, ..tentative };
+            if flags & NO_REPLY == 0 && wait::is_held(run) {
+                return accept_held(run, message, aor, tentative, headers);
+            }
             run.scratch.headers = headers;
-            wait::persist(run, aor, Task::Commit(Tentative { flags, code, ..tentative }))
+            wait::persist(run, aor, Task::Commit(tentative))
         }
         Err(bad) => {
             run.scratch.headers = headers;
             refuse(run, message, flags, &bad)
         }
     }
+}
+
+/// The Contact header with all bindings.
+fn push_contacts(run: &Run<'_, '_>, aor: &[u8], headers: &mut Vec<u8>) {
+    let mut list = ContactList::new(run, &run.settings.registrar.received_param, headers);
+    run.location.lookup(run.now(), aor, &mut |binding| {
+        list.push(binding);
+        ControlFlow::Continue(())
+    });
+    list.end();
+}
+
+/// Answers 200, and has the server hold it back until the commit.
+fn accept_held(
+    run: &mut Run<'_, '_>,
+    message: &Message<'_>,
+    aor: &[u8],
+    tentative: Tentative,
+    mut headers: Vec<u8>,
+) -> Outcome {
+    push_contacts(run, aor, &mut headers);
+    let output = run.request().map_or(0, |cx| cx.outputs());
+    let done = accept(run, message, tentative.flags, tentative.code, headers);
+    if run.request().is_some_and(|cx| cx.outputs() == output + 1) {
+        let Tentative { before, after, .. } = tentative;
+        run.unsaved.push(Unsaved { aor: SmallVec::from_slice(aor), before, after, output });
+    }
+    done
 }
 
 /// Answers 200 with the contacts in `headers`.

@@ -8,6 +8,9 @@
 //!  unregister --Refresh (db_mode 3)--> remove --Persist--> done
 //! ```
 //!
+//! The server may hold back the 200 of a request without a transaction instead ([`Unsaved`]): the script goes on at once,
+//! nothing is kept of the request but its answer, and a busy registrar is spared most of what waiting costs.
+//!
 //! An update is visible from the moment that it is applied, earlier than RFC 3261 §10.3 step 7 has it ("committed (that
 //! is, made visible to the proxy or redirect server)"): a `lookup`, a question and the 200 of another REGISTER see it
 //! while its commit is under way, and no longer once it has been undone. A call that reaches a phone a few milliseconds
@@ -66,6 +69,30 @@ pub(super) struct Tentative {
     pub(super) code: i32,
     pub(super) before: SmallVec<[Binding; CHANGED]>,
     pub(super) after: SmallVec<[Binding; CHANGED]>,
+}
+
+/// A REGISTER that was applied and answered, and whose answer must not leave before the database has what it changed. Who
+/// holds it back either lets it go then, or undoes the changes ([`location::Location::undo`]) and answers otherwise.
+#[derive(Debug)]
+pub struct Unsaved {
+    /// The key of the address-of-record.
+    pub aor: SmallVec<[u8; AOR_BYTES]>,
+    /// What was bound before, as far as it was changed.
+    pub before: SmallVec<[Binding; CHANGED]>,
+    /// What was bound by it.
+    pub after: SmallVec<[Binding; CHANGED]>,
+    /// The place of the answer among the outputs of the engine.
+    pub output: usize,
+}
+
+/// Whether the answer may be given at once, since the server holds it back: to a request that has no transaction, in
+/// whose memory it would be found too early.
+pub(super) fn is_held(run: &Run<'_, '_>) -> bool {
+    let Context::Request(cx) = &run.cx else { return false };
+    run.environment.holds_answers
+        && run.settings.persistence.mode == DbMode::WriteThrough
+        && cx.status().is_none()
+        && !cx.has_transaction()
 }
 
 /// Whether an update is kept by the database before it is answered.

@@ -22,8 +22,8 @@ pub(crate) mod tests;
 mod worker;
 
 use std::io;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant as SystemClock};
 
@@ -83,9 +83,54 @@ impl Question {
     }
 }
 
+/// What a shard and the persister know together of answers that wait for commits: see [`crate::held`].
+#[derive(Debug)]
+pub(crate) struct Tickets {
+    /// How many answers the shard has held back so far.
+    asked: AtomicU64,
+    /// Where it is told of commits.
+    post: Post,
+    /// Addresses-of-record that the last commit left out.
+    refused: Mutex<Vec<Box<[u8]>>>,
+    /// Whether there are any.
+    is_refused: AtomicBool,
+}
+
+impl Tickets {
+    /// Those of the shard that gets `post`.
+    pub(crate) fn new(post: Post) -> Tickets {
+        Tickets {
+            asked: AtomicU64::new(0),
+            post,
+            refused: Mutex::default(),
+            is_refused: AtomicBool::new(false),
+        }
+    }
+
+    /// The addresses-of-record that the commits since the last call have left out.
+    pub(crate) fn take_refused(&self) -> Vec<Box<[u8]>> {
+        if !self.is_refused.swap(false, Ordering::Acquire) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn refuse(&self, aors: &[Box<[u8]>]) {
+        if aors.is_empty() {
+            return;
+        }
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(aors);
+        self.is_refused.store(true, Ordering::Release);
+    }
+}
+
 #[derive(Debug)]
 enum Order {
     Question(Question),
+    /// A shard holds answers back from now on.
+    Hold(Arc<Tickets>),
+    /// Some shard has held back an answer since the last turn.
+    Wake,
     /// Write what is left until then, and end.
     Stop(SystemClock),
 }
@@ -94,6 +139,8 @@ enum Order {
 #[derive(Clone, Debug)]
 pub(crate) struct Persister {
     orders: Sender<Order>,
+    /// Whether a [`Order::Wake`] is under way.
+    is_woken: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
     time: Time,
     /// A call to the database that takes longer than this is one to a database that is away.
@@ -134,8 +181,15 @@ pub(crate) fn start(
 ) -> io::Result<Running> {
     let (orders, queue) = bounded(QUESTIONS_MAX);
     let (end, ended) = bounded(1);
-    let persister = Persister { orders, metrics: metrics.clone(), time, patience: plan.commit_timeout };
-    let worker = worker::Worker::new(keeper, plan, location, maker, metrics, time, queue);
+    let persister = Persister {
+        orders,
+        is_woken: Arc::default(),
+        metrics: metrics.clone(),
+        time,
+        patience: plan.commit_timeout,
+    };
+    let worker =
+        worker::Worker::new(keeper, plan, location, maker, metrics, time, queue, persister.is_woken.clone());
     thread::Builder::new().name("persister".to_owned()).spawn(move || {
         let left = worker.run();
         let _ = end.send(left);
@@ -183,8 +237,27 @@ impl Persister {
         }
     }
 
+    /// Tells the thread of a shard whose answers wait for commits.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub(crate) fn hold(&self, tickets: Arc<Tickets>) -> io::Result<()> {
+        self.orders.send(Order::Hold(tickets)).map_err(|_| io::Error::other("the persister has ended"))
+    }
+
+    /// Has everything committed that a shard has changed until it holds `upto` answers.
+    pub(crate) fn want(&self, tickets: &Tickets, upto: u64) {
+        // Sequentially consistent with the worker's look: either it sees the number, or it is woken.
+        tickets.asked.store(upto, Ordering::SeqCst);
+        // A full queue is being worked on, and its turn sees the number.
+        if !self.is_woken.swap(true, Ordering::SeqCst) && self.orders.try_send(Order::Wake).is_err() {
+            self.is_woken.store(false, Ordering::SeqCst);
+        }
+    }
+
     /// Whether the thread has been waiting for the database for so long that a question would come too late.
-    fn is_stuck(&self) -> bool {
+    pub(crate) fn is_stuck(&self) -> bool {
         let since = self.metrics.busy_since.load(Ordering::Relaxed);
         since != 0 && self.uptime_micros().saturating_sub(since) > micros(self.patience)
     }

@@ -1,20 +1,21 @@
 //! The persister's thread: takes the questions that wait, drains, commits once for all of them, answers.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant as SystemClock};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use engine::OwnedAnswer;
 use location::{Change, Kept};
 use modules::DbMode;
+use net::Parcel;
 use store::{Contact, LeftOut, StoreError};
 
 use super::changes::{Changes, What};
 use super::keeper::Keeper;
 use super::metrics::Metrics;
 use super::rows::RowMaker;
-use super::{BATCH_ROWS_MAX, Order, Plan, Question, uptime_micros};
+use super::{BATCH_ROWS_MAX, Order, Plan, Question, Tickets, uptime_micros};
 use crate::clock::Time;
 use crate::striped::{STRIPES, StripeSet, Striped};
 
@@ -75,6 +76,11 @@ pub(super) struct Worker {
     /// Removals were lost.
     lost: bool,
     questions: Vec<Question>,
+    /// Shards that hold answers back, and how many of each were answered.
+    holding: Vec<(Arc<Tickets>, u64)>,
+    /// Of each, how many this turn answers.
+    wanted: Vec<u64>,
+    is_woken: Arc<AtomicBool>,
     next_flush: SystemClock,
     stop_at: Option<SystemClock>,
 }
@@ -88,6 +94,7 @@ impl Worker {
         metrics: Arc<Metrics>,
         time: Time,
         orders: Receiver<Order>,
+        is_woken: Arc<AtomicBool>,
     ) -> Worker {
         let now = SystemClock::now();
         Worker {
@@ -104,6 +111,9 @@ impl Worker {
             left_out_said: false,
             lost: false,
             questions: Vec::new(),
+            holding: Vec::new(),
+            wanted: Vec::new(),
+            is_woken,
             next_flush: now + plan.flush_interval,
             plan,
             stop_at: None,
@@ -114,10 +124,11 @@ impl Worker {
     pub(super) fn run(mut self) -> usize {
         while self.stop_at.is_none() {
             self.wait();
-            if self.questions.is_empty() && SystemClock::now() < self.next_flush && self.stop_at.is_none() {
-                continue;
+            self.look();
+            let is_asked = !self.questions.is_empty() || self.is_wanted();
+            if is_asked || SystemClock::now() >= self.next_flush || self.stop_at.is_some() {
+                self.turn();
             }
-            self.turn();
         }
         self.finish()
     }
@@ -141,7 +152,41 @@ impl Worker {
     fn note(&mut self, order: Order) {
         match order {
             Order::Question(question) => self.questions.push(question),
+            Order::Hold(tickets) => self.holding.push((tickets, 0)),
+            Order::Wake => {}
             Order::Stop(at) => self.stop_at = Some(at),
+        }
+    }
+
+    /// Notes what shards wait for, before anything is drained.
+    fn look(&mut self) {
+        // First: who asks from here on wakes again.
+        self.is_woken.store(false, Ordering::SeqCst);
+        self.wanted.clear();
+        self.wanted.extend(self.holding.iter().map(|(tickets, _)| tickets.asked.load(Ordering::SeqCst)));
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.holding.iter().zip(&self.wanted).any(|((_, answered), wanted)| wanted > answered)
+    }
+
+    /// Lets shards know of what they waited for when the turn began.
+    fn answer_held(&mut self, answer: &OwnedAnswer) {
+        for ((tickets, answered), wanted) in self.holding.iter_mut().zip(&self.wanted) {
+            if wanted <= answered {
+                continue;
+            }
+            let counter = match answer {
+                OwnedAnswer::Done => &self.metrics.answered,
+                _ => &self.metrics.unanswered,
+            };
+            Metrics::add(counter, wanted - *answered);
+            tickets.refuse(&self.left_out);
+            let parcel = Parcel::Answer { id: crate::held::question(*wanted), answer: answer.clone() };
+            // A full queue: the next answer says it again, and for the rest there is the deadline of who waits.
+            if tickets.post.send(parcel) {
+                *answered = *wanted;
+            }
         }
     }
 
@@ -149,16 +194,21 @@ impl Worker {
     fn turn(&mut self) {
         if self.health.trouble == Some(Trouble::Away) && SystemClock::now() < self.health.next_try {
             self.next_flush = self.health.next_try;
+            self.answer_held(&OwnedAnswer::Failed);
             return self.answer_all(OwnedAnswer::Failed);
         }
         self.next_flush = SystemClock::now() + self.plan.flush_interval;
         self.left_out.clear();
         match self.flush() {
             Ok(()) => {
+                self.answer_held(&OwnedAnswer::Done);
                 self.answer_persisted();
                 self.refresh();
             }
-            Err(trouble) => self.answer_all(trouble.answer()),
+            Err(trouble) => {
+                self.answer_held(&trouble.answer());
+                self.answer_all(trouble.answer());
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The persister over a database that fails, hangs, and comes back.
 
+mod held;
 pub(crate) mod rig;
 mod sqlite;
 

@@ -15,8 +15,9 @@ use sip::{Instant, Transport};
 use store::{Contact, LeftOut, StoreError, Written};
 
 use super::super::changes::{Changes, What};
-use super::super::{Keeper, Metrics, PersistenceState, Plan, RowMaker, Running, load, start};
+use super::super::{Keeper, Metrics, PersistenceState, Plan, RowMaker, Running, Tickets, load, start};
 use crate::clock::Time;
+use crate::held::Held;
 use crate::striped::Striped;
 
 /// How long a test waits for what must come.
@@ -265,6 +266,13 @@ impl Rig {
         self.location
             .register(self.time.now(), user.as_bytes(), &register, &Policy::default(), &mut |_| {})
             .unwrap();
+    }
+
+    /// What holds back the answers of the shard.
+    pub(super) fn held(&self, timeout: Duration) -> Held {
+        let tickets = Arc::new(Tickets::new(self.post.clone()));
+        self.running.persister.hold(tickets.clone()).unwrap();
+        Held::new(self.running.persister.clone(), tickets, self.location.clone(), timeout, 5)
     }
 
     /// Asks for a commit.
