@@ -95,8 +95,8 @@ struct User {
     cseq: u32,
     /// The newest last. Never empty.
     history: VecDeque<State>,
-    /// What may have been done although nobody said so.
-    maybe: Option<State>,
+    /// What may have been done although nobody said so, since the last that was.
+    maybe: Vec<State>,
     is_busy: bool,
 }
 
@@ -148,7 +148,7 @@ impl Crowd {
             call_id: unique(),
             cseq: 0,
             history: VecDeque::from([nothing()]),
-            maybe: None,
+            maybe: Vec::new(),
             is_busy: false,
         };
         let users = (0..users).map(user).collect();
@@ -212,12 +212,9 @@ impl Crowd {
         for pending in open {
             let user = &mut self.users[pending.number];
             user.is_busy = false;
-            user.maybe = match &pending.kind {
-                Kind::Update { wanted, removes_all } => {
-                    Some(user.after(wanted, *removes_all, pending.sent, now))
-                }
-                _ => None,
-            };
+            if let Kind::Update { wanted, removes_all } = &pending.kind {
+                user.maybe.push(user.after(wanted, *removes_all, pending.sent, now));
+            }
         }
         load
     }
@@ -436,7 +433,7 @@ impl Crowd {
                     "when to come again?\n{answer}"
                 );
                 // It may have been committed all the same: whole, or not at all.
-                user.maybe = Some(user.after(wanted, *removes_all, pending.sent, now));
+                user.maybe.push(user.after(wanted, *removes_all, pending.sent, now));
             }
             (Kind::Wrong, 400..500) => load.refused += 1,
             (Kind::Query, 200) => {
@@ -456,7 +453,7 @@ impl User {
     }
 
     fn remember(&mut self, state: State) {
-        self.maybe = None;
+        self.maybe.clear();
         self.history.push_back(state);
         // More than any flush interval of a test can reach back.
         while self.history.len() > 1 && self.history[1].since.elapsed() > Duration::from_secs(30) {
@@ -513,7 +510,7 @@ impl User {
             }
         }
         let listed = listed(answer).map_or_else(|error| error, |listed| format!("{listed:?}"));
-        self.maybe = None;
+        self.maybe.clear();
         let name = &self.name;
         let state = found.ok_or_else(|| format!("{name} has {listed}{reasons}"))?;
         self.history = VecDeque::from([state]);

@@ -166,6 +166,8 @@ impl Held {
     fn fail(&mut self, now: Instant, reply: Reply, why: Why, out: &mut Outbox) {
         let Reply { path, bytes, unsaved, .. } = reply;
         self.location.undo(now, &unsaved.aor, &unsaved.before, &unsaved.after);
+        // The database may have it, whatever it said.
+        self.persister.hurry();
         let retry_after = self.retry_after_secs;
         if let Ok(answer) = Message::parse(&bytes, &mut self.index) {
             let mut headers = Vec::new();

@@ -135,6 +135,14 @@ enum Order {
     Stop(SystemClock),
 }
 
+/// The end of the persister's thread.
+#[derive(Debug)]
+struct Queue {
+    orders: Receiver<Order>,
+    /// See [`Persister`].
+    is_woken: Arc<AtomicBool>,
+}
+
 /// The way to the persister's thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Persister {
@@ -188,8 +196,8 @@ pub(crate) fn start(
         time,
         patience: plan.commit_timeout,
     };
-    let worker =
-        worker::Worker::new(keeper, plan, location, maker, metrics, time, queue, persister.is_woken.clone());
+    let queue = Queue { orders: queue, is_woken: persister.is_woken.clone() };
+    let worker = worker::Worker::new(keeper, plan, location, maker, metrics, time, queue);
     thread::Builder::new().name("persister".to_owned()).spawn(move || {
         let left = worker.run();
         let _ = end.send(left);
@@ -250,6 +258,11 @@ impl Persister {
     pub(crate) fn want(&self, tickets: &Tickets, upto: u64) {
         // Sequentially consistent with the worker's look: either it sees the number, or it is woken.
         tickets.asked.store(upto, Ordering::SeqCst);
+        self.hurry();
+    }
+
+    /// Has what has changed written without waiting for the flush interval.
+    pub(crate) fn hurry(&self) {
         // A full queue is being worked on, and its turn sees the number.
         if !self.is_woken.swap(true, Ordering::SeqCst) && self.orders.try_send(Order::Wake).is_err() {
             self.is_woken.store(false, Ordering::SeqCst);

@@ -1,10 +1,10 @@
 //! The persister's thread: takes the questions that wait, drains, commits once for all of them, answers.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant as SystemClock};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError};
+use crossbeam_channel::RecvTimeoutError;
 use engine::OwnedAnswer;
 use location::{Change, Kept};
 use modules::DbMode;
@@ -15,7 +15,7 @@ use super::changes::{Changes, What};
 use super::keeper::Keeper;
 use super::metrics::Metrics;
 use super::rows::RowMaker;
-use super::{BATCH_ROWS_MAX, Order, Plan, Question, Tickets, uptime_micros};
+use super::{BATCH_ROWS_MAX, Order, Plan, Question, Queue, Tickets, uptime_micros};
 use crate::clock::Time;
 use crate::striped::{STRIPES, StripeSet, Striped};
 
@@ -64,7 +64,7 @@ pub(super) struct Worker {
     maker: RowMaker,
     metrics: Arc<Metrics>,
     time: Time,
-    orders: Receiver<Order>,
+    queue: Queue,
     health: Health,
     /// Drained, in order, and not committed.
     changes: Changes,
@@ -80,7 +80,8 @@ pub(super) struct Worker {
     holding: Vec<(Arc<Tickets>, u64)>,
     /// Of each, how many this turn answers.
     wanted: Vec<u64>,
-    is_woken: Arc<AtomicBool>,
+    /// Somebody wants what has changed to be written now.
+    is_hurried: bool,
     next_flush: SystemClock,
     stop_at: Option<SystemClock>,
 }
@@ -93,8 +94,7 @@ impl Worker {
         maker: RowMaker,
         metrics: Arc<Metrics>,
         time: Time,
-        orders: Receiver<Order>,
-        is_woken: Arc<AtomicBool>,
+        queue: Queue,
     ) -> Worker {
         let now = SystemClock::now();
         Worker {
@@ -103,7 +103,7 @@ impl Worker {
             maker,
             metrics,
             time,
-            orders,
+            queue,
             health: Health { trouble: None, since: now, pause: PAUSE_MIN, next_try: now },
             changes: Changes::default(),
             todo: StripeSet::default(),
@@ -113,7 +113,7 @@ impl Worker {
             questions: Vec::new(),
             holding: Vec::new(),
             wanted: Vec::new(),
-            is_woken,
+            is_hurried: false,
             next_flush: now + plan.flush_interval,
             plan,
             stop_at: None,
@@ -125,7 +125,7 @@ impl Worker {
         while self.stop_at.is_none() {
             self.wait();
             self.look();
-            let is_asked = !self.questions.is_empty() || self.is_wanted();
+            let is_asked = !self.questions.is_empty() || self.is_hurried || self.is_wanted();
             if is_asked || SystemClock::now() >= self.next_flush || self.stop_at.is_some() {
                 self.turn();
             }
@@ -136,12 +136,12 @@ impl Worker {
     /// Waits for a question, or until it is time to flush; takes all questions that are there.
     fn wait(&mut self) {
         let timeout = self.next_flush.saturating_duration_since(SystemClock::now());
-        match self.orders.recv_timeout(timeout) {
+        match self.queue.orders.recv_timeout(timeout) {
             Ok(order) => self.note(order),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => self.stop_at = Some(SystemClock::now()),
         }
-        while let Ok(order) = self.orders.try_recv() {
+        while let Ok(order) = self.queue.orders.try_recv() {
             self.note(order);
             if self.questions.len() >= BATCH_ROWS_MAX {
                 break;
@@ -161,7 +161,7 @@ impl Worker {
     /// Notes what shards wait for, before anything is drained.
     fn look(&mut self) {
         // First: who asks from here on wakes again.
-        self.is_woken.store(false, Ordering::SeqCst);
+        self.is_hurried = self.queue.is_woken.swap(false, Ordering::SeqCst);
         self.wanted.clear();
         self.wanted.extend(self.holding.iter().map(|(tickets, _)| tickets.asked.load(Ordering::SeqCst)));
     }
@@ -217,8 +217,10 @@ impl Worker {
     /// Writes everything that had changed when it was called.
     fn flush(&mut self) -> Result<(), Trouble> {
         self.take_changed();
-        // Nothing is drained while a batch waits: what changes again and again meanwhile is one change of the next.
+        // What has been undone since a batch failed goes with it, as far as there is room: what was answered 503 shall not be
+        // written first. More is not drained while it waits: what changes again and again is one change of the next.
         if !self.changes.is_empty() {
+            self.drain();
             self.commit()?;
         }
         loop {
