@@ -89,9 +89,15 @@ impl Acceptor {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Accepted::Refused,
             Err(error) if is_want_of_descriptors(&error) => {
+                let turned_away = self.turn_one_away();
+                // The kernel looks for a descriptor before it looks for a peer: there may be none to turn away.
+                if turned_away.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                    self.ready = false;
+                    return Accepted::Nothing;
+                }
                 desk.statistics.no_descriptors += 1;
                 self.complain(&error, desk.now);
-                if self.turn_one_away() { Accepted::Refused } else { self.rest(desk.now) }
+                if turned_away.is_ok() { Accepted::Refused } else { self.rest(desk.now) }
             }
             // The connection that was there has ended again (accept(2): errors of the network are handed down).
             Err(error) if is_of_the_network(&error) => {
@@ -107,13 +113,16 @@ impl Acceptor {
     }
 
     /// With the reserve's descriptor a peer is accepted and closed, so that it goes elsewhere instead of waiting.
-    fn turn_one_away(&mut self) -> bool {
+    fn turn_one_away(&mut self) -> io::Result<()> {
         let Some(reserve) = self.reserve.take() else {
             self.reserve = crate::tcp::reserve();
-            return false;
+            return Err(io::ErrorKind::Other.into());
         };
         drop(reserve);
-        let turned_away = self.socket.as_ref().is_some_and(|socket| socket.accept().is_ok());
+        let turned_away = match &self.socket {
+            Some(socket) => socket.accept().map(drop),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        };
         self.reserve = crate::tcp::reserve();
         turned_away
     }
