@@ -5,14 +5,37 @@ use std::collections::HashMap;
 use crate::Contact;
 use crate::ruid::Ruid;
 
+/// What is to be done with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It is written: the binding is new or changed. It replaces what is stored for its address-of-record and
+    /// contact.
+    Save,
+    /// What is stored for this address-of-record and contact goes; no other field is read.
+    Remove,
+    /// The row with this [`Contact::ruid`] goes: one that somebody else wrote. No other field is read.
+    RemoveRuid,
+}
+
+/// A change of a location table.
+#[derive(Clone, Copy, Debug)]
+pub struct Change<'a> {
+    /// The table.
+    pub table: &'a str,
+    /// What is to be done.
+    pub what: What,
+    /// With which row.
+    pub contact: Contact<'a>,
+}
+
 /// Texts of a row, in the order of [`Stored::texts`].
 const TEXTS: usize = 10;
 
 /// Changes to be written in one transaction, in this order; buffers are kept from batch to batch.
 ///
 /// A row that is changed again replaces what was noted for it, so a batch names each row once, and who
-/// retries a batch does not make it longer by noting the same rows again. Texts that were replaced stay in
-/// the buffer until [`Batch::clear`].
+/// retries a batch does not make it longer by noting the same rows again. Texts that were replaced by longer
+/// ones stay in the buffer until [`Batch::clear`].
 #[derive(Debug, Default)]
 pub struct Batch {
     tables: Vec<TableChanges>,
@@ -34,6 +57,8 @@ pub(crate) struct TableChanges {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stored {
     start: usize,
+    /// Bytes from `start` on that are its own.
+    room: u32,
     ends: [u32; TEXTS],
     expires_unix_micros: u64,
     modified_unix_micros: u64,
@@ -61,14 +86,37 @@ impl Stored {
         ]
     }
 
+    /// Appends a row's texts.
     pub(crate) fn put(bytes: &mut Vec<u8>, contact: &Contact<'_>) -> Stored {
-        let start = bytes.len();
+        let (start, mut end) = (bytes.len(), 0);
         let ends = Stored::texts(contact).map(|text| {
             bytes.extend_from_slice(text);
-            u32::try_from(bytes.len() - start).unwrap_or(u32::MAX)
+            end = u32::try_from(bytes.len() - start).unwrap_or(u32::MAX);
+            end
         });
+        Stored::new(start, end, ends, contact)
+    }
+
+    /// Puts a row's texts in the place of this one's, if there is room.
+    fn put_over(&self, bytes: &mut [u8], contact: &Contact<'_>) -> Option<Stored> {
+        let texts = Stored::texts(contact);
+        let room = bytes.get_mut(self.start..self.start + self.room as usize)?;
+        if texts.iter().map(|text| text.len()).sum::<usize>() > room.len() {
+            return None;
+        }
+        let mut end = 0;
+        let ends = texts.map(|text| {
+            room[end..end + text.len()].copy_from_slice(text);
+            end += text.len();
+            end as u32
+        });
+        Some(Stored::new(self.start, self.room, ends, contact))
+    }
+
+    fn new(start: usize, room: u32, ends: [u32; TEXTS], contact: &Contact<'_>) -> Stored {
         Stored {
             start,
+            room,
             ends,
             expires_unix_micros: contact.expires_unix_micros,
             modified_unix_micros: contact.modified_unix_micros,
@@ -111,12 +159,18 @@ impl Stored {
 }
 
 impl TableChanges {
-    fn note(&mut self, ruid: Ruid, stored: Option<Stored>) {
+    fn note(&mut self, ruid: Ruid, contact: Option<&Contact<'_>>, bytes: &mut Vec<u8>) {
         match self.index.entry(ruid) {
-            std::collections::hash_map::Entry::Occupied(at) => self.rows[*at.get()] = (ruid, stored),
+            std::collections::hash_map::Entry::Occupied(at) => {
+                let (_, stored) = &mut self.rows[*at.get()];
+                *stored = contact.map(|contact| {
+                    let over = stored.and_then(|stored| stored.put_over(bytes, contact));
+                    over.unwrap_or_else(|| Stored::put(bytes, contact))
+                });
+            }
             std::collections::hash_map::Entry::Vacant(at) => {
                 at.insert(self.rows.len());
-                self.rows.push((ruid, stored));
+                self.rows.push((ruid, contact.map(|contact| Stored::put(bytes, contact))));
             }
         }
     }
@@ -132,6 +186,19 @@ impl TableChanges {
         self.rows.len() + self.foreign.len() + usize::from(self.is_cleared)
     }
 
+    /// Moves at most so many changes; what is left is not noted to any more.
+    fn move_to(&mut self, bytes: &[u8], rows: usize, target: &mut Batch) {
+        let from = self.rows.len().saturating_sub(rows);
+        let rows = rows - (self.rows.len() - from);
+        for (ruid, stored) in self.rows.drain(from..) {
+            let contact = stored.map(|stored| stored.contact(bytes));
+            target.note_row(&self.name, ruid, contact.as_ref());
+        }
+        let from = self.foreign.len().saturating_sub(rows);
+        let at = target.table_at(&self.name);
+        target.tables[at].foreign.extend(self.foreign.drain(from..));
+    }
+
     /// Rows of ours that go.
     pub(crate) fn removals(&self) -> impl Iterator<Item = Ruid> + '_ {
         self.rows.iter().filter(|(_, stored)| stored.is_none()).map(|(ruid, _)| *ruid)
@@ -139,37 +206,49 @@ impl TableChanges {
 }
 
 impl Batch {
-    /// Notes a binding that is new or changed. It replaces what is stored for its address-of-record and
-    /// contact.
+    /// Notes a change.
+    pub fn note(&mut self, change: &Change<'_>) {
+        match change.what {
+            What::Save => self.save(change.table, &change.contact),
+            What::Remove => self.remove(change.table, &change.contact),
+            What::RemoveRuid => self.remove_ruid(change.table, change.contact.ruid),
+        }
+    }
+
+    /// Notes a [`What::Save`].
     pub fn save(&mut self, table: &str, contact: &Contact<'_>) {
-        let ruid = Ruid::of(table, contact.username, contact.domain, contact.contact);
-        let stored = Stored::put(&mut self.bytes, &Contact { ruid: b"", ..*contact });
-        self.table(table).note(ruid, Some(stored));
+        self.note_row(table, ruid_of(table, contact), Some(&Contact { ruid: b"", ..*contact }));
     }
 
-    /// Notes that what is stored for this address-of-record and contact goes; of `contact` only those are
-    /// read.
+    /// Notes a [`What::Remove`].
     pub fn remove(&mut self, table: &str, contact: &Contact<'_>) {
-        let ruid = Ruid::of(table, contact.username, contact.domain, contact.contact);
-        self.table(table).note(ruid, None);
+        self.note_row(table, ruid_of(table, contact), None);
     }
 
-    /// Notes that the row with this [`Contact::ruid`] goes: one that somebody else wrote.
+    /// Notes a [`What::RemoveRuid`].
     pub fn remove_ruid(&mut self, table: &str, ruid: &[u8]) {
         if let Some(ours) = Ruid::parse(ruid) {
-            return self.table(table).note(ours, None);
+            return self.note_row(table, ours, None);
         }
         // It was read from a table: what is no text cannot be there.
         let Ok(text) = std::str::from_utf8(ruid) else { return };
-        let foreign = &mut self.table(table).foreign;
+        let at = self.table_at(table);
+        let foreign = &mut self.tables[at].foreign;
         if !foreign.iter().rev().take(16).any(|noted| **noted == *text) {
             foreign.push(text.into());
         }
     }
 
+    /// Notes that a row of ours is saved or, without a contact, goes.
+    pub(crate) fn note_row(&mut self, table: &str, ruid: Ruid, contact: Option<&Contact<'_>>) {
+        let at = self.table_at(table);
+        self.tables[at].note(ruid, contact, &mut self.bytes);
+    }
+
     /// Notes that everything that the table holds goes: what follows is all there is.
     pub fn clear_table(&mut self, table: &str) {
-        let changes = self.table(table);
+        let at = self.table_at(table);
+        let changes = &mut self.tables[at];
         changes.empty();
         changes.is_cleared = true;
     }
@@ -190,12 +269,20 @@ impl Batch {
         self.tables.iter_mut().for_each(TableChanges::empty);
     }
 
-    fn table(&mut self, name: &str) -> &mut TableChanges {
-        let at = self.tables.iter().position(|table| table.name == name).unwrap_or_else(|| {
+    /// Moves at most so many changes into another batch; nothing is noted in this one until it is cleared.
+    pub(crate) fn move_to(&mut self, target: &mut Batch, mut rows: usize) {
+        for table in &mut self.tables {
+            let before = table.len();
+            table.move_to(&self.bytes, rows, target);
+            rows -= before - table.len();
+        }
+    }
+
+    fn table_at(&mut self, name: &str) -> usize {
+        self.tables.iter().position(|table| table.name == name).unwrap_or_else(|| {
             self.tables.push(TableChanges { name: name.to_string(), ..TableChanges::default() });
             self.tables.len() - 1
-        });
-        &mut self.tables[at]
+        })
     }
 
     /// The tables that change.
@@ -210,6 +297,10 @@ impl Batch {
     ) -> impl Iterator<Item = (Ruid, Contact<'a>)> + 'a {
         table.rows.iter().filter_map(|(ruid, stored)| Some((*ruid, stored.as_ref()?.contact(&self.bytes))))
     }
+}
+
+pub(crate) fn ruid_of(table: &str, contact: &Contact<'_>) -> Ruid {
+    Ruid::of(table, contact.username, contact.domain, contact.contact)
 }
 
 #[cfg(test)]
@@ -246,6 +337,21 @@ mod tests {
         assert_eq!(batch.len(), 3);
         assert_eq!(saved(&batch), [("a".into(), "2".into()), ("c".into(), "3".into())]);
         assert_eq!(batch.changes().map(|table| table.removals().count()).sum::<usize>(), 1);
+    }
+
+    #[test]
+    fn a_row_that_changes_again_takes_no_more_room() {
+        let mut batch = Batch::default();
+        batch.save("location", &contact("a", "agent 1"));
+        batch.save("location", &contact("b", "agent"));
+        let before = batch.bytes.len();
+        for agent in ["agent 2", "", "agent 3"] {
+            batch.save("location", &contact("a", agent));
+        }
+        assert_eq!(batch.bytes.len(), before);
+        batch.save("location", &contact("a", "another agent"));
+        assert!(batch.bytes.len() > before);
+        assert_eq!(saved(&batch), [("a".into(), "another agent".into()), ("b".into(), "agent".into())]);
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! Bindings in `location` tables: read whole at start, then written in batches.
 
+use std::sync::Arc;
+
 use crate::batch::Batch;
+use crate::fault::Fault;
+use crate::journal::Ledger;
+use crate::location::Shape;
 use crate::mysql::MySqlBindings;
 use crate::postgres::PostgresBindings;
 use crate::sqlite::SqliteBindings;
@@ -80,6 +85,9 @@ pub struct Written {
     /// Bindings that the table cannot hold; the rest of the batch is written. What was stored for the same
     /// address-of-record and contact stays as it was.
     pub left_out: Vec<LeftOut>,
+    /// The same of earlier batches, which are in the journal and not in their table: constraints of the
+    /// table's own do not allow them.
+    pub left_behind: Vec<LeftOut>,
 }
 
 impl Written {
@@ -125,11 +133,11 @@ impl Names {
 /// as the `patience` that it was opened with; SQLite's wait for a lock ends then.
 #[derive(Debug)]
 pub struct Bindings {
-    inner: Inner,
+    pub(crate) inner: Inner,
 }
 
 #[derive(Debug)]
-enum Inner {
+pub(crate) enum Inner {
     Sqlite(SqliteBindings),
     Postgres(PostgresBindings),
     MySql(MySqlBindings),
@@ -228,11 +236,51 @@ impl Bindings {
         if batch.is_empty() {
             return Ok(Written::default());
         }
-        let written = match &mut self.inner {
-            Inner::Sqlite(inner) => inner.write(batch),
-            Inner::Postgres(inner) => inner.write(batch),
-            Inner::MySql(inner) => inner.write(batch),
-        };
-        Ok(written?)
+        Ok(self.inner.write(batch, &Ledger::default())?)
+    }
+}
+
+impl Inner {
+    pub(crate) fn write(&mut self, batch: &Batch, ledger: &Ledger) -> Result<Written, Fault> {
+        match self {
+            Inner::Sqlite(inner) => inner.write(batch, ledger),
+            Inner::Postgres(inner) => inner.write(batch, ledger),
+            Inner::MySql(inner) => inner.write(batch, ledger),
+        }
+    }
+
+    /// The first pages of a table's journal after this one, in order.
+    pub(crate) fn pages(&mut self, table: &str, after: i64) -> Result<Vec<(i64, Vec<u8>)>, Fault> {
+        match self {
+            Inner::Sqlite(inner) => inner.pages(table, after),
+            Inner::Postgres(inner) => inner.pages(table, after),
+            Inner::MySql(inner) => inner.pages(table, after),
+        }
+    }
+
+    pub(crate) fn has_table(&mut self, table: &str) -> Result<bool, Fault> {
+        match self {
+            Inner::Sqlite(inner) => inner.has_table(table),
+            Inner::Postgres(inner) => inner.has_table(table),
+            Inner::MySql(inner) => inner.has_table(table),
+        }
+    }
+
+    /// What a location table can hold; `None` if that is everything.
+    pub(crate) fn shape(&mut self, table: &str) -> Result<Option<Arc<Shape>>, Fault> {
+        match self {
+            Inner::Sqlite(_) => Ok(None),
+            Inner::Postgres(inner) => inner.shape(table).map(Some),
+            Inner::MySql(inner) => inner.shape(table).map(Some),
+        }
+    }
+
+    /// What errors call it.
+    pub(crate) fn place(&self) -> String {
+        match self {
+            Inner::Sqlite(inner) => inner.place(),
+            Inner::Postgres(inner) => inner.place(),
+            Inner::MySql(inner) => inner.place(),
+        }
     }
 }

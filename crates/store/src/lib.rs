@@ -5,6 +5,7 @@
 //!   version.
 //! - [`Bindings`] reads a location table once, at start, and then writes [`Batch`]es of changes, each in one
 //!   transaction.
+//! - [`Journal`] is where changes are on disk before they are in their table.
 //! - [`Selector`] answers questions for a few rows, with a bound for how many wait and for how long.
 //! - [`Users`] is what an administrator does to the `subscriber` table.
 //!
@@ -19,6 +20,7 @@ mod database;
 mod error;
 mod fault;
 mod health;
+mod journal;
 mod load;
 mod location;
 mod mysql;
@@ -34,10 +36,11 @@ mod url;
 mod user;
 mod users;
 
-pub use batch::Batch;
+pub use batch::{Batch, Change, What};
 pub use bindings::{Bindings, Contact, LeftOut, Written};
 pub use database::{Database, Needed};
 pub use error::StoreError;
+pub use journal::Journal;
 pub use selector::{Select, Selected, Selector, SelectorState};
 pub use url::Url;
 pub use user::User;

@@ -111,6 +111,11 @@ impl<D: Driver> Link<D> {
         Ok(())
     }
 
+    /// The database's name for errors.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether there is a connection, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
         self.connection.is_some()

@@ -45,6 +45,16 @@ impl Ruid {
         Some(Ruid(value))
     }
 
+    /// The 128 bits.
+    pub(crate) fn bits(self) -> u128 {
+        self.0
+    }
+
+    /// The identifier with these bits.
+    pub(crate) fn from_bits(bits: u128) -> Ruid {
+        Ruid(bits)
+    }
+
     /// As it is stored.
     pub(crate) fn text(self) -> RuidText {
         let mut text = [0; LEN];

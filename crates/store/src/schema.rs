@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Real,
     /// A local time.
     Time,
+    /// Bytes of any number.
+    Bytes,
 }
 
 /// Whether a table of somebody else may lack a column, and whether NULL is allowed.
@@ -40,7 +42,7 @@ pub(crate) enum Presence {
     Extra,
 }
 
-use Kind::{Id, Int, Real, Text, Time};
+use Kind::{Bytes, Id, Int, Real, Text, Time};
 use Presence::{Extra, Full, Nullable, Optional};
 
 /// A column: name, what it holds, whether it must be there, and its default, as SQL says it; empty for none.
@@ -204,6 +206,19 @@ pub(crate) const TABLES: &[TableSpec] = &[
         unique: &["username", "domain", "uri_user"],
         index: &[],
     },
+    // Ours: see `journal`.
+    TableSpec {
+        name: crate::journal::TABLE,
+        version: 1,
+        columns: &[
+            ColumnSpec("id", Id, Full, ""),
+            ColumnSpec("table_name", Text(64), Full, ""),
+            ColumnSpec("generation", Int, Full, ""),
+            ColumnSpec("changes", Bytes, Full, ""),
+        ],
+        unique: &[],
+        index: &[],
+    },
 ];
 
 /// The kind with Kamailio's name `name`.
@@ -249,6 +264,13 @@ impl TableSpec {
             let index = dialect.quote(&format!("strowger_{name}_idx"));
             statements.push(format!("CREATE INDEX {index} ON {table} ({})", list(self.index)));
         }
+        // Trying to compress pages would cost more than writing them.
+        if dialect == Dialect::Postgres {
+            for spec in self.columns.iter().filter(|spec| spec.1 == Bytes) {
+                let column = dialect.quote(&column(spec.0));
+                statements.push(format!("ALTER TABLE {table} ALTER COLUMN {column} SET STORAGE EXTERNAL"));
+            }
+        }
         let version = self.own_version(dialect);
         statements.push(format!(
             "INSERT INTO {} (table_name, table_version) VALUES ('{name}', {version})",
@@ -285,6 +307,9 @@ fn column_sql(spec: &ColumnSpec, dialect: Dialect, table: &str, name: &str) -> S
         (Time, _) if own_time => "INTEGER".to_string(),
         (Time, Dialect::MySql) => "DATETIME(6)".to_string(),
         (Time, _) => "TIMESTAMP".to_string(),
+        (Bytes, Dialect::Sqlite) => "BLOB".to_string(),
+        (Bytes, Dialect::Postgres) => "BYTEA".to_string(),
+        (Bytes, Dialect::MySql) => "LONGBLOB".to_string(),
     };
     let null = if matches!(presence, Full | Optional) { " NOT NULL" } else { "" };
     let default = if own_time { "0" } else { default };

@@ -37,6 +37,10 @@ fn does_what_every_database_does() {
     clear(&server);
     rows_are_replaced_and_removed(&database);
     clear(&server);
+    a_journal_keeps_what_was_committed(&database, 40);
+    clear(&server);
+    a_journal_takes_what_fits(&database);
+    clear(&server);
     expired_rows_are_removed(&database);
     clear(&server);
     a_bad_row_does_not_poison_the_batch(&database, false);
@@ -55,7 +59,7 @@ fn kamailios_own_tables_work_as_they_are() {
         return;
     }
     let database = open(&server.socket_url(), PATIENCE);
-    assert_eq!(database.create().unwrap(), Vec::<String>::new());
+    assert_eq!(database.create().unwrap(), ["strowger_journal"]);
     database.check(&[needed("location", "location"), needed("subscriber", "subscriber")]).unwrap();
     let now = now();
     let mut bindings = database.bindings(&[]).unwrap();

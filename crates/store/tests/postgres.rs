@@ -37,6 +37,10 @@ fn does_what_every_database_does() {
     clear(&server);
     rows_are_replaced_and_removed(&database);
     clear(&server);
+    a_journal_keeps_what_was_committed(&database, 40);
+    clear(&server);
+    a_journal_takes_what_fits(&database);
+    clear(&server);
     expired_rows_are_removed(&database);
     clear(&server);
     a_bad_row_does_not_poison_the_batch(&database, false);
@@ -55,7 +59,7 @@ fn kamailios_own_tables_work_as_they_are() {
         return;
     }
     let database = open(&server.socket_url(), PATIENCE);
-    assert_eq!(database.create().unwrap(), Vec::<String>::new());
+    assert_eq!(database.create().unwrap(), ["strowger_journal"]);
     database.check(&[needed("location", "location"), needed("subscriber", "subscriber")]).unwrap();
     bindings_come_back(&database);
     clear(&server);
@@ -97,6 +101,15 @@ fn rows_that_only_the_database_refuses_are_found() {
     assert_eq!((written.rows, written.left_out.len()), (997, 3));
     assert!(written.left_out.iter().all(|left| *left.username == *b"bad"), "{written:?}");
     assert_eq!(load_all(&mut bindings, "location", now()).len(), 997);
+    // From a journal they are left behind, and the rest is not.
+    let tables = ["location".to_string()];
+    let mut journal = bindings.journal(&tables).unwrap().unwrap();
+    let rows = [bare("bad", "sip:b", now()), bare("good", "sip:g", now())];
+    assert_eq!(save_to(&mut bindings, &mut journal, &rows).left_out, []);
+    let (more, written) = bindings.fold(&mut journal, true).unwrap();
+    assert_eq!((more, written.rows, written.left_behind.len()), (false, 1, 1));
+    assert_eq!(bindings.recover(&tables).unwrap(), 0);
+    assert_eq!(load_all(&mut bindings, "location", now()).len(), 998);
 }
 
 #[test]

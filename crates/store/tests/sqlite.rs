@@ -50,6 +50,38 @@ fn rows_are_replaced_and_removed_by_batches() {
 }
 
 #[test]
+fn a_journal_is_as_good_as_the_table() {
+    a_journal_keeps_what_was_committed(&fresh().2, 150);
+    a_journal_takes_what_fits(&fresh().2);
+}
+
+#[test]
+fn a_damaged_journal_is_an_error_that_names_it() {
+    let (_directory, path, database) = fresh();
+    let tables = ["location".to_string()];
+    let mut bindings = database.bindings(&[]).unwrap();
+    let mut journal = bindings.journal(&tables).unwrap().unwrap();
+    save_to(&mut bindings, &mut journal, &[bare("alice", "sip:a", now())]);
+    execute(&path, "UPDATE strowger_journal SET changes = zeroblob(length(changes))");
+    let error = database.bindings(&[]).unwrap().recover(&tables).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::Unfit(text) if text.contains("checksum") && text.contains("page 1")),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_file_without_a_journal_has_none() {
+    let (_directory, path, database) = fresh();
+    execute(&path, "DROP TABLE strowger_journal");
+    let tables = ["location".to_string()];
+    let mut bindings = database.bindings(&[]).unwrap();
+    assert_eq!(bindings.recover(&tables).unwrap(), 0);
+    assert!(bindings.journal(&tables).unwrap().is_none());
+    assert_eq!(database.create().unwrap(), ["strowger_journal"]);
+}
+
+#[test]
 fn expired_rows_go_at_load() {
     expired_rows_are_removed(&fresh().2);
 }

@@ -116,10 +116,19 @@ fn start_persister(
     let database = bindings_at(settings).and_then(|place| databases.database(place));
     let Some(database) = database else { return Ok(None) };
     let wanted = &settings.persistence;
-    let bindings =
-        database.bindings(&location_columns(settings)).map_err(|error| StartError(error.to_string()))?;
-    let maker = RowMaker::new(settings.registrar.clone(), location_tables(settings), listeners, time);
-    let mut keeper: Box<dyn Keeper> = Box::new(DatabaseKeeper::new(bindings));
+    let failed = |error: store::StoreError| StartError(error.to_string());
+    let bindings = database.bindings(&location_columns(settings)).map_err(failed)?;
+    let tables = location_tables(settings);
+    let keeper = DatabaseKeeper::new(bindings, &tables, wanted.mode).map_err(failed)?;
+    if wanted.mode == DbMode::WriteThrough && !keeper.has_journal() {
+        tracing::info!(
+            "the database {} has no table strowger_journal, so each commit writes the rows themselves; `strowger db \
+             create` makes it, and commits cost less",
+            database.url()
+        );
+    }
+    let maker = RowMaker::new(settings.registrar.clone(), tables, listeners, time);
+    let mut keeper: Box<dyn Keeper> = Box::new(keeper);
     let metrics = Arc::new(Metrics::default());
     persistence::load(&mut *keeper, location, &maker, wanted.mode, &metrics, time)
         .map_err(|error| StartError(error.to_string()))?;

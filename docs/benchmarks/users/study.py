@@ -355,6 +355,8 @@ def main():
         for base in args.bases:
             base.start()
             started.append(base)
+            # Adds what Kamailio's scripts know nothing of: the journal.
+            sh([f"{RELEASE}/strowger", "db", "create", "--db", base.url.replace("sqlite://", "sqlite:")])
         for part in args.only:
             parts[part](args, kept)
             if args.json:

@@ -16,6 +16,7 @@ use super::{MySql, bytes, driver, fault};
 use crate::batch::{Batch, TableChanges};
 use crate::bindings::Names;
 use crate::fault::{Cause, Fault};
+use crate::journal::{Ledger, PAGES_READ, Page, TABLE};
 use crate::load::{Load, REMOVE_STEP, Rows, foreign_condition, q_thousandths};
 use crate::location::{COLUMNS, Fitted, Shape, signed, unsigned};
 use crate::remote::{Driver, Link, step};
@@ -92,7 +93,7 @@ impl MySqlBindings {
         Ok(MySqlBindings { link, names, zone: Zone::system(), shapes: HashMap::new() })
     }
 
-    fn shape(&mut self, table: &str) -> Result<Arc<Shape>, Fault> {
+    pub(crate) fn shape(&mut self, table: &str) -> Result<Arc<Shape>, Fault> {
         if let Some(shape) = self.shapes.get(table) {
             return Ok(Arc::clone(shape));
         }
@@ -191,8 +192,27 @@ impl MySqlBindings {
         }
     }
 
-    pub(crate) fn write(&mut self, batch: &Batch) -> Result<Written, Fault> {
-        let done = self.again_if_lost(|this| this.write_once(batch));
+    pub(crate) fn place(&self) -> String {
+        self.link.name().to_string()
+    }
+
+    pub(crate) fn has_table(&mut self, table: &str) -> Result<bool, Fault> {
+        Ok(!self.link.columns(table)?.is_empty())
+    }
+
+    pub(crate) fn pages(&mut self, table: &str, after: i64) -> Result<Vec<(i64, Vec<u8>)>, Fault> {
+        let sql = format!(
+            "SELECT CAST(id AS SIGNED), changes FROM {TABLE} WHERE table_name = ? AND id > ? ORDER BY id \
+             LIMIT {PAGES_READ}"
+        );
+        self.link.run(async |connection| {
+            let query = sqlx::query_as(&sql).bind(table).bind(after);
+            query.fetch_all(connection).await.map_err(|error| fault(&error))
+        })
+    }
+
+    pub(crate) fn write(&mut self, batch: &Batch, ledger: &Ledger) -> Result<Written, Fault> {
+        let done = self.again_if_lost(|this| this.write_once(batch, ledger));
         if done.is_err() {
             // The table may be another one when it is tried again.
             self.shapes.clear();
@@ -200,15 +220,21 @@ impl MySqlBindings {
         done
     }
 
-    fn write_once(&mut self, batch: &Batch) -> Result<Written, Fault> {
+    fn write_once(&mut self, batch: &Batch, ledger: &Ledger) -> Result<Written, Fault> {
         let mut written = Written::default();
         let mut parts = Vec::new();
         for changes in batch.changes() {
             let shape = self.shape(&changes.name)?;
             parts.push(part(shape, batch, changes, &mut self.zone, &mut written));
         }
+        if let ([], Ledger { pages, trim: None }) = (&parts[..], ledger)
+            && let [page] = &pages[..]
+        {
+            self.link.run(async |connection| append(connection, page).await)?;
+            return Ok(written);
+        }
         let done = self.link.run_steps(async |connection, patience| {
-            write_parts(connection, patience, &parts, &mut written).await
+            write_parts(connection, patience, &parts, ledger, &mut written).await
         });
         if done.is_err() {
             // The transaction ends with its connection.
@@ -301,6 +327,7 @@ async fn write_parts(
     connection: &mut MySqlConnection,
     patience: Duration,
     parts: &[Part<'_>],
+    ledger: &Ledger,
     written: &mut Written,
 ) -> Result<(), Fault> {
     step(patience, run(connection, "BEGIN")).await?;
@@ -323,7 +350,27 @@ async fn write_parts(
         }
         write_rows(connection, patience, part, written).await?;
     }
+    for page in &ledger.pages {
+        step(patience, append(connection, page)).await?;
+    }
+    if let Some((tables, generation)) = &ledger.trim {
+        for table in tables {
+            step(patience, trim(connection, table, *generation)).await?;
+        }
+    }
     step(patience, run(connection, "COMMIT")).await
+}
+
+async fn append(connection: &mut MySqlConnection, page: &Page) -> Result<(), Fault> {
+    let sql = format!("INSERT INTO {TABLE} (table_name, generation, changes) VALUES (?, ?, ?)");
+    let query = sqlx::query(&sql).bind(&page.table).bind(page.generation).bind(&page.changes);
+    query.execute(connection).await.map(|_| ()).map_err(|error| fault(&error))
+}
+
+async fn trim(connection: &mut MySqlConnection, table: &str, generation: i32) -> Result<(), Fault> {
+    let sql = format!("DELETE FROM {TABLE} WHERE table_name = ? AND generation <= ?");
+    let query = sqlx::query(&sql).bind(table).bind(generation);
+    query.execute(connection).await.map(|_| ()).map_err(|error| fault(&error))
 }
 
 /// Cuts rows into statements of the known sizes that fit into a packet.

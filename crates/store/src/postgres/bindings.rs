@@ -22,6 +22,7 @@ use super::{Postgres, bytes, driver, fault};
 use crate::batch::{Batch, TableChanges};
 use crate::bindings::Names;
 use crate::fault::{Cause, Fault};
+use crate::journal::{Ledger, PAGES_READ, Page, TABLE};
 use crate::load::{Load, REMOVE_STEP, Rows, foreign_condition, q_thousandths};
 use crate::location::{COLUMNS, Shape, signed, unsigned};
 use crate::remote::{Driver, Link, step};
@@ -116,7 +117,7 @@ impl PostgresBindings {
         Ok(PostgresBindings { link, names, zone: Zone::system(), shapes: HashMap::new() })
     }
 
-    fn shape(&mut self, table: &str) -> Result<Arc<Shape>, Fault> {
+    pub(crate) fn shape(&mut self, table: &str) -> Result<Arc<Shape>, Fault> {
         if let Some(shape) = self.shapes.get(table) {
             return Ok(Arc::clone(shape));
         }
@@ -220,8 +221,26 @@ impl PostgresBindings {
         }
     }
 
-    pub(crate) fn write(&mut self, batch: &Batch) -> Result<Written, Fault> {
-        let done = self.again_if_lost(|this| this.write_once(batch));
+    pub(crate) fn place(&self) -> String {
+        self.link.name().to_string()
+    }
+
+    pub(crate) fn has_table(&mut self, table: &str) -> Result<bool, Fault> {
+        Ok(!self.link.columns(table)?.is_empty())
+    }
+
+    pub(crate) fn pages(&mut self, table: &str, after: i64) -> Result<Vec<(i64, Vec<u8>)>, Fault> {
+        let sql = format!(
+            "SELECT id, changes FROM {TABLE} WHERE table_name = $1 AND id > $2 ORDER BY id LIMIT {PAGES_READ}"
+        );
+        self.link.run(async |connection| {
+            let query = sqlx::query_as(&sql).bind(table).bind(after);
+            query.fetch_all(connection).await.map_err(|error| fault(&error))
+        })
+    }
+
+    pub(crate) fn write(&mut self, batch: &Batch, ledger: &Ledger) -> Result<Written, Fault> {
+        let done = self.again_if_lost(|this| this.write_once(batch, ledger));
         if done.is_err() {
             // The table may be another one when it is tried again.
             self.shapes.clear();
@@ -229,15 +248,21 @@ impl PostgresBindings {
         done
     }
 
-    fn write_once(&mut self, batch: &Batch) -> Result<Written, Fault> {
+    fn write_once(&mut self, batch: &Batch, ledger: &Ledger) -> Result<Written, Fault> {
         let mut written = Written::default();
         let mut parts = Vec::new();
         for changes in batch.changes() {
             let shape = self.shape(&changes.name)?;
             parts.push(Part::new(shape, batch, changes, &mut self.zone, &mut written));
         }
+        if let ([], Ledger { pages, trim: None }) = (&parts[..], ledger)
+            && let [page] = &pages[..]
+        {
+            self.link.run(async |connection| append(connection, page).await)?;
+            return Ok(written);
+        }
         let one = matches!(&parts[..], [part] if part.is_one_statement());
-        if one {
+        if one && ledger.is_empty() {
             let part = &parts[0];
             let sql = part.sql();
             let rows = 0..part.ruid.len();
@@ -254,7 +279,7 @@ impl PostgresBindings {
             }
         }
         let done = self.link.run_steps(async |connection, patience| {
-            write_parts(connection, patience, &parts, &mut written).await
+            write_parts(connection, patience, &parts, ledger, &mut written).await
         });
         if done.is_err() {
             // The transaction ends with its connection.
@@ -397,6 +422,7 @@ async fn write_parts(
     connection: &mut PgConnection,
     patience: Duration,
     parts: &[Part<'_>],
+    ledger: &Ledger,
     written: &mut Written,
 ) -> Result<(), Fault> {
     step(patience, run(connection, "BEGIN")).await?;
@@ -412,7 +438,25 @@ async fn write_parts(
         }
         write_rows(connection, patience, part, &sql, written).await?;
     }
+    for page in &ledger.pages {
+        step(patience, append(connection, page)).await?;
+    }
+    if let Some((tables, generation)) = &ledger.trim {
+        step(patience, trim(connection, tables, *generation)).await?;
+    }
     step(patience, run(connection, "COMMIT")).await
+}
+
+async fn append(connection: &mut PgConnection, page: &Page) -> Result<(), Fault> {
+    let sql = format!("INSERT INTO {TABLE} (table_name, generation, changes) VALUES ($1, $2, $3)");
+    let query = sqlx::query(&sql).bind(&page.table).bind(page.generation).bind(&page.changes);
+    query.execute(connection).await.map(|_| ()).map_err(|error| fault(&error))
+}
+
+async fn trim(connection: &mut PgConnection, tables: &[String], generation: i32) -> Result<(), Fault> {
+    let sql = format!("DELETE FROM {TABLE} WHERE table_name = ANY($1) AND generation <= $2");
+    let query = sqlx::query(&sql).bind(tables).bind(generation);
+    query.execute(connection).await.map(|_| ()).map_err(|error| fault(&error))
 }
 
 /// The rows of one table; those that the database refuses are found by halving.

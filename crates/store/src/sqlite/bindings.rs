@@ -14,6 +14,7 @@ use super::{Access, FileId, fault, open};
 use crate::batch::{Batch, TableChanges};
 use crate::bindings::Names;
 use crate::fault::{Cause, Fault};
+use crate::journal::{Ledger, PAGES_READ, TABLE};
 use crate::load::{Load, REMOVE_STEP, Rows, Staged, q_thousandths};
 use crate::location::{COLUMNS, Shape, signed, unsigned};
 use crate::ruid::Ruid;
@@ -156,12 +157,36 @@ impl SqliteBindings {
         Ok(())
     }
 
-    pub(crate) fn write(&mut self, batch: &Batch) -> Result<Written, Fault> {
+    pub(crate) fn place(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    pub(crate) fn has_table(&mut self, table: &str) -> Result<bool, Fault> {
+        self.ensure_open()?;
+        let Some(opened) = &self.opened else { return Ok(false) };
+        Ok(!columns(&opened.connection, table).map_err(|error| fault(&self.path, &error))?.is_empty())
+    }
+
+    pub(crate) fn pages(&mut self, table: &str, after: i64) -> Result<Vec<(i64, Vec<u8>)>, Fault> {
+        self.ensure_open()?;
+        let Some(opened) = &self.opened else { return Ok(Vec::new()) };
+        let read = || -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
+            let sql = format!(
+                "SELECT id, changes FROM {TABLE} WHERE table_name = ?1 AND id > ?2 ORDER BY id LIMIT {PAGES_READ}"
+            );
+            let mut statement = opened.connection.prepare_cached(&sql)?;
+            let pages = statement.query_map((table, after), |row| Ok((row.get(0)?, row.get(1)?)))?;
+            pages.collect()
+        };
+        read().map_err(|error| fault(&self.path, &error))
+    }
+
+    pub(crate) fn write(&mut self, batch: &Batch, ledger: &Ledger) -> Result<Written, Fault> {
         self.ensure_open()?;
         let Some(opened) = &mut self.opened else {
             return Err(Fault::lost(format!("the database file {} is not open", self.path.display())));
         };
-        let result = opened.write(batch, &self.names, &mut self.zone, &self.path);
+        let result = opened.write(batch, ledger, &self.names, &mut self.zone, &self.path);
         if let Err(fault) = &result {
             opened.shapes.clear();
             if fault.cause == Cause::Lost {
@@ -186,6 +211,7 @@ impl Opened {
     fn write(
         &mut self,
         batch: &Batch,
+        ledger: &Ledger,
         names: &Names,
         zone: &mut Zone,
         path: &Path,
@@ -203,9 +229,25 @@ impl Opened {
             remove(&transaction, shape, changes, &mut written).map_err(at)?;
             save(&transaction, shape, batch, changes, zone, path, &mut written)?;
         }
+        keep_ledger(&transaction, ledger).map_err(at)?;
         transaction.commit().map_err(at)?;
         Ok(written)
     }
+}
+
+fn keep_ledger(connection: &Connection, ledger: &Ledger) -> rusqlite::Result<()> {
+    for page in &ledger.pages {
+        let sql = format!("INSERT INTO {TABLE} (table_name, generation, changes) VALUES (?1, ?2, ?3)");
+        connection.prepare_cached(&sql)?.execute((&page.table, page.generation, &page.changes))?;
+    }
+    if let Some((tables, generation)) = &ledger.trim {
+        let sql = format!("DELETE FROM {TABLE} WHERE table_name = ?1 AND generation <= ?2");
+        let mut statement = connection.prepare_cached(&sql)?;
+        for table in tables {
+            statement.execute((table, generation))?;
+        }
+    }
+    Ok(())
 }
 
 fn remove(

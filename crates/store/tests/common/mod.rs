@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
-use store::{Batch, Bindings, Contact, Database, Needed, Select, Selected, Selector, StoreError, User};
+use store::{
+    Batch, Bindings, Change, Contact, Database, Journal, Needed, Select, Selected, Selector, StoreError,
+    User, What, Written,
+};
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -155,6 +158,12 @@ pub fn save(bindings: &mut Bindings, contacts: &[Contact<'_>]) {
     assert_eq!((written.rows, written.left_out.len()), (contacts.len(), 0), "{written:?}");
 }
 
+pub fn save_to(bindings: &mut Bindings, journal: &mut Journal, contacts: &[Contact<'_>]) -> Written {
+    let changes =
+        contacts.iter().map(|contact| Change { table: "location", what: What::Save, contact: *contact });
+    bindings.write_to(journal, changes).unwrap()
+}
+
 pub fn users_of(all: &[Seen]) -> Vec<&str> {
     all.iter().map(|seen| seen.texts[0].as_str()).collect()
 }
@@ -205,6 +214,92 @@ pub fn rows_are_replaced_and_removed(database: &Database) {
     batch.save("location", &bare("new", "sip:1", now));
     bindings.write(&batch).unwrap();
     assert_eq!(users_of(&load_all(&mut bindings, "location", now)), ["new"]);
+}
+
+/// What was committed to a journal is there for the next run, whenever this one ends; what was not, is not.
+pub fn a_journal_keeps_what_was_committed(database: &Database, rounds: u64) {
+    let (now, tables) = (now(), ["location".to_string()]);
+    let mut model = std::collections::BTreeMap::new();
+    let mut seed = 1_u64;
+    let mut random = |bound: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % bound
+    };
+    let (mut recovered, mut folded) = (0, 0);
+    for round in 0..rounds {
+        let mut bindings = database.bindings(&[]).unwrap();
+        recovered += bindings.recover(&tables).unwrap();
+        let expected: Vec<(String, u32)> =
+            model.iter().map(|(user, cseq)| (format!("{user}"), *cseq)).collect();
+        let mut found: Vec<(String, u32)> = load_all(&mut bindings, "location", now)
+            .into_iter()
+            .map(|seen| (seen.texts[0].clone(), seen.numbers[2] as u32))
+            .collect();
+        found.sort_by_key(|(user, _)| user.parse::<u64>().unwrap());
+        assert!(found == expected, "round {round}: {found:?} instead of {expected:?}");
+        let mut journal = bindings.journal(&tables).unwrap().expect("the table is there");
+        for number in 0..random(12) {
+            let changed: Vec<(String, Option<u32>)> = (0..random(600))
+                .map(|_| {
+                    let cseq = (random(6) > 0).then_some((round * 100 + number) as u32);
+                    (random(3_000).to_string(), cseq)
+                })
+                .collect();
+            let changes = changed.iter().map(|(user, cseq)| Change {
+                table: "location",
+                what: if cseq.is_some() { What::Save } else { What::Remove },
+                contact: Contact {
+                    username: user.as_bytes(),
+                    cseq: cseq.unwrap_or(0),
+                    ..bare("", "sip:c", now)
+                },
+            });
+            let written = bindings.write_to(&mut journal, changes).unwrap();
+            assert_eq!((written.rows, written.left_out), (changed.len(), vec![]));
+            for (user, cseq) in &changed {
+                let user: u64 = user.parse().unwrap();
+                match cseq {
+                    Some(cseq) => drop(model.insert(user, *cseq)),
+                    None => drop(model.remove(&user)),
+                }
+            }
+            if random(4) == 0 {
+                let (_, written) = bindings.fold(&mut journal, random(2) == 0).unwrap();
+                folded += written.rows;
+            }
+        }
+        // Now and then it ends properly.
+        if random(3) == 0 {
+            while bindings.fold(&mut journal, true).unwrap().0 {}
+            assert!(journal.is_empty());
+            assert_eq!(bindings.recover(&tables).unwrap(), 0, "no page is left");
+        }
+    }
+    recovered += database.bindings(&[]).unwrap().recover(&tables).unwrap();
+    assert!(recovered > 0 && folded > 0, "{recovered} and {folded}");
+}
+
+/// A row that the table cannot hold is named when it is to be committed, and no page of it is written.
+pub fn a_journal_takes_what_fits(database: &Database) {
+    let (now, tables) = (now(), ["location".to_string()]);
+    let mut bindings = database.bindings(&[]).unwrap();
+    bindings.recover(&tables).unwrap();
+    let mut journal = bindings.journal(&tables).unwrap().expect("the table is there");
+    let long = "x".repeat(70_000);
+    let rows = [
+        bare("first", "sip:1", now),
+        Contact { path: long.as_bytes(), ..bare("long", "sip:2", now) },
+        bare("last", "sip:3", now),
+    ];
+    let written = save_to(&mut bindings, &mut journal, &rows);
+    let left_out: Vec<&[u8]> = written.left_out.iter().map(|left| &*left.username).collect();
+    assert_eq!((written.rows, left_out), (2, vec![&b"long"[..]]));
+    assert_eq!(journal.len(), 2);
+    drop(bindings);
+    let mut bindings = database.bindings(&[]).unwrap();
+    assert_eq!(bindings.recover(&tables).unwrap(), 2);
+    assert_eq!(users_of(&load_all(&mut bindings, "location", now)), ["first", "last"]);
+    assert_eq!(bindings.recover(&tables).unwrap(), 0);
 }
 
 /// Expired bindings are neither visited nor kept.

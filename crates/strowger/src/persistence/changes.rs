@@ -3,20 +3,9 @@
 use std::ops::Range;
 
 use location::Binding;
-use store::Contact;
+use store::{Change, Contact, What};
 
 use super::rows::RowMaker;
-
-/// What is to be done with a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    /// It is written, whether there is one or not.
-    Save,
-    /// It is deleted.
-    Remove,
-    /// The row whose `ruid` is in the place of the contact is deleted: somebody else wrote it, and it is written as ours.
-    RemoveForeign,
-}
 
 /// One change; its strings are in the buffer that all share.
 #[derive(Debug)]
@@ -39,22 +28,13 @@ struct Numbers {
     q: u16,
 }
 
-const FIELDS: usize = 10;
+const FIELDS: usize = 11;
 
 /// Changes in the order in which they were made; the memory is kept from batch to batch.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     bytes: Vec<u8>,
     items: Vec<Item>,
-}
-
-/// A change as it is written.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Row<'a> {
-    pub(crate) what: What,
-    /// The table.
-    pub(crate) table: &'a str,
-    pub(crate) contact: Contact<'a>,
 }
 
 impl Changes {
@@ -77,8 +57,7 @@ impl Changes {
 
     /// Adds the removal of a row that somebody else wrote, to be replaced by one of ours.
     pub(crate) fn push_foreign(&mut self, table: &str, ruid: &[u8]) {
-        let named = Contact { contact: ruid, ..Contact::default() };
-        self.push_row(What::RemoveForeign, table, &named);
+        self.push_row(What::RemoveRuid, table, &Contact { ruid, ..Contact::default() });
     }
 
     /// Adds a row.
@@ -94,6 +73,7 @@ impl Changes {
             contact.user_agent,
             contact.socket,
             contact.instance,
+            contact.ruid,
         ];
         let numbers = Numbers {
             expires_unix_micros: contact.expires_unix_micros,
@@ -115,14 +95,14 @@ impl Changes {
     }
 
     /// The `index`th.
-    pub(crate) fn row(&self, index: usize) -> Option<Row<'_>> {
+    pub(crate) fn row(&self, index: usize) -> Option<Change<'_>> {
         let item = self.items.get(index)?;
         let mut rest = self.bytes.get(item.start..)?;
         let mut fields: [&[u8]; FIELDS] = [&[]; FIELDS];
         for (field, &length) in fields.iter_mut().zip(&item.lengths) {
             (*field, rest) = rest.split_at_checked(usize::from(length))?;
         }
-        let [table, username, domain, contact, received, path, call_id, user_agent, socket, instance] =
+        let [table, username, domain, contact, received, path, call_id, user_agent, socket, instance, ruid] =
             fields;
         let Numbers { expires_unix_micros, modified_unix_micros, cseq, cflags, methods, reg_id, q } =
             item.numbers;
@@ -143,14 +123,15 @@ impl Changes {
             methods,
             instance,
             reg_id,
+            ruid,
             ..Contact::default()
         };
-        Some(Row { what: item.what, table: std::str::from_utf8(table).ok()?, contact })
+        Some(Change { table: std::str::from_utf8(table).ok()?, what: item.what, contact })
     }
 
-    /// Those in `range`.
-    pub(crate) fn rows(&self, range: Range<usize>) -> impl Iterator<Item = Row<'_>> {
-        range.filter_map(|index| self.row(index))
+    /// Those in `range`, which is one of what is there.
+    pub(crate) fn rows(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = Change<'_>> {
+        range.map(|index| self.row(index).expect("invariant: what was pushed can be read"))
     }
 
     /// How many there are.

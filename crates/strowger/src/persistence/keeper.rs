@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use store::{Batch, Bindings, Contact, StoreError, Written};
+use modules::DbMode;
+use store::{Batch, Bindings, Contact, Journal, StoreError, Written};
 
-use super::changes::{Changes, What};
+use super::changes::Changes;
 
 /// Location tables, for the persister's thread.
 pub(crate) trait Keeper: Send {
@@ -14,6 +15,17 @@ pub(crate) trait Keeper: Send {
     ///
     /// As [`Bindings::write`].
     fn write(&mut self, changes: &Changes, range: Range<usize>) -> Result<Written, StoreError>;
+
+    /// Writes some of the rows that a journal is ahead of its tables, if it is time or `all` shall be written; returns whether
+    /// there are more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bindings::fold`].
+    fn fold(&mut self, all: bool) -> Result<(bool, Written), StoreError> {
+        let _ = all;
+        Ok((false, Written::default()))
+    }
 
     /// See [`Bindings::read`].
     ///
@@ -46,27 +58,58 @@ pub(crate) trait Keeper: Send {
 #[derive(Debug)]
 pub(crate) struct DatabaseKeeper {
     bindings: Bindings,
+    /// Where changes are before they are in their tables, if it has one.
+    journal: Option<Journal>,
     /// Used again from transaction to transaction.
     batch: Batch,
 }
 
 impl DatabaseKeeper {
-    pub(crate) fn new(bindings: Bindings) -> DatabaseKeeper {
-        DatabaseKeeper { bindings, batch: Batch::default() }
+    /// Brings the tables up to date with what an earlier run has left in the journal. In write-through mode commits go
+    /// there from now on, if the database has one, and rows follow within seconds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bindings::recover`].
+    pub(crate) fn new(
+        mut bindings: Bindings,
+        tables: &[String],
+        mode: DbMode,
+    ) -> Result<DatabaseKeeper, StoreError> {
+        let recovered = bindings.recover(tables)?;
+        if recovered > 0 {
+            tracing::info!("the journal held {recovered} changes of bindings; they are in their tables now");
+        }
+        let journal = if mode == DbMode::WriteThrough { bindings.journal(tables)? } else { None };
+        Ok(DatabaseKeeper { bindings, journal, batch: Batch::default() })
+    }
+
+    /// Whether commits go to a journal.
+    pub(crate) fn has_journal(&self) -> bool {
+        self.journal.is_some()
+    }
+
+    fn fold_all(&mut self) -> Result<(), StoreError> {
+        while self.fold(true)?.0 {}
+        Ok(())
     }
 }
 
 impl Keeper for DatabaseKeeper {
     fn write(&mut self, changes: &Changes, range: Range<usize>) -> Result<Written, StoreError> {
-        self.batch.clear();
-        for row in changes.rows(range) {
-            match row.what {
-                What::Save => self.batch.save(row.table, &row.contact),
-                What::Remove => self.batch.remove(row.table, &row.contact),
-                What::RemoveForeign => self.batch.remove_ruid(row.table, row.contact.contact),
-            }
+        if let Some(journal) = &mut self.journal {
+            return self.bindings.write_to(journal, changes.rows(range));
         }
+        self.batch.clear();
+        changes.rows(range).for_each(|change| self.batch.note(&change));
         self.bindings.write(&self.batch)
+    }
+
+    fn fold(&mut self, all: bool) -> Result<(bool, Written), StoreError> {
+        match &mut self.journal {
+            Some(journal) => self.bindings.fold(journal, all),
+            None => Ok((false, Written::default())),
+        }
     }
 
     fn read(
@@ -76,6 +119,7 @@ impl Keeper for DatabaseKeeper {
         domain: &[u8],
         visit: &mut dyn FnMut(&Contact<'_>),
     ) -> Result<(), StoreError> {
+        self.fold_all()?;
         self.bindings.read(table, username, domain, visit)
     }
 
@@ -86,6 +130,7 @@ impl Keeper for DatabaseKeeper {
         progress: &mut dyn FnMut(u64, u64),
         visit: &mut dyn FnMut(&Contact<'_>) -> bool,
     ) -> Result<u64, StoreError> {
+        self.fold_all()?;
         self.bindings.load(table, now_unix_micros, progress, visit)
     }
 }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant as SystemClock};
 use indicatif::{ProgressBar, ProgressStyle};
 use location::{Kept, Refusal};
 use modules::DbMode;
-use store::StoreError;
+use store::{StoreError, What};
 
-use super::changes::{Changes, What};
+use super::changes::Changes;
 use super::keeper::Keeper;
 use super::metrics::Metrics;
 use super::rows::RowMaker;

@@ -12,9 +12,9 @@ use location::{Binding, Limits, Location as _, Policy, Register, Seeds, Update};
 use modules::DbMode;
 use net::{Control, Handler, Post, Resolver, Shard, Statistics};
 use sip::{Instant, Transport};
-use store::{Contact, LeftOut, StoreError, Written};
+use store::{Contact, LeftOut, StoreError, What, Written};
 
-use super::super::changes::{Changes, What};
+use super::super::changes::Changes;
 use super::super::{Keeper, Metrics, PersistenceState, Plan, RowMaker, Running, Tickets, load, start};
 use crate::clock::Time;
 use crate::held::Held;
@@ -129,8 +129,8 @@ impl Keeper for Fake {
                 What::Remove => {
                     inside.rows.remove(&key);
                 }
-                What::RemoveForeign => {
-                    let ruid = text(contact.contact);
+                What::RemoveRuid => {
+                    let ruid = text(contact.ruid);
                     inside.rows.retain(|_, writer| *writer != ruid);
                 }
             }

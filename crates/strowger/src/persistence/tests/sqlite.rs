@@ -16,7 +16,9 @@ fn open(scratch: &Scratch, mode: DbMode) -> Rig {
     let database = Database::open(&url, Duration::from_secs(5)).unwrap();
     let phones = store::Needed { table: "phones".into(), kind: "location", columns: Vec::new() };
     database.create_needed(&[phones]).unwrap();
-    let keeper = DatabaseKeeper::new(database.bindings(&[]).unwrap());
+    let tables = ["location".to_owned(), "phones".to_owned()];
+    let keeper = DatabaseKeeper::new(database.bindings(&[]).unwrap(), &tables, mode).unwrap();
+    assert_eq!(keeper.has_journal(), mode == DbMode::WriteThrough);
     Rig::over(mode, Fake::default(), Box::new(keeper), rig::striped())
 }
 
@@ -64,4 +66,32 @@ fn write_back_flushes_at_the_end() {
     let second = open(&scratch, DbMode::WriteBack);
     assert_eq!(second.location.len(), 1_999);
     assert!(rig::bindings(&second.location, second.time.now(), b"user7").is_empty());
+}
+
+#[test]
+fn the_end_of_a_write_through_run_leaves_nothing_in_the_journal() {
+    let scratch = Scratch::new();
+    let mut first = open(&scratch, DbMode::WriteThrough);
+    for user in 0..3_000 {
+        first.bind(&format!("user{user}"), "sip:phone@192.0.2.1");
+    }
+    assert_eq!(first.persist("user1"), OwnedAnswer::Done);
+    first.location.remove(first.time.now(), b"user7", None);
+    first.running.stop(Duration::from_secs(30));
+    drop(first);
+    let url = Url::parse("sqlite:", &scratch.0).unwrap();
+    let database = Database::open(&url, Duration::from_secs(5)).unwrap();
+    assert!(database.rows("strowger_journal", &["id"], 10).unwrap().is_empty());
+    assert_eq!(database.rows("location", &["id"], 10_000).unwrap().len(), 2_999);
+}
+
+#[test]
+fn a_run_in_another_mode_takes_the_journal_over() {
+    let scratch = Scratch::new();
+    let mut first = open(&scratch, DbMode::WriteThrough);
+    first.bind("alice", "sip:phone@192.0.2.1");
+    assert_eq!(first.persist("alice"), OwnedAnswer::Done);
+    std::mem::forget(first);
+    let second = open(&scratch, DbMode::WriteBack);
+    assert_eq!(rig::bindings(&second.location, second.time.now(), b"alice").len(), 1);
 }
