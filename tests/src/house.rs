@@ -27,13 +27,10 @@ impl House {
     ///
     /// When the tables cannot be made.
     pub fn new(sql: Sql, mode: &str) -> Self {
-        let house = match sql {
-            Sql::Postgres => return Self::with_database(Database::of_kamailio(sql), mode),
-            _ => Self::with_database(Database::new(sql), mode),
-        };
-        if sql == Sql::MariaDb {
+        let house = Self::with_database(Database::new(sql), mode);
+        if sql != Sql::Sqlite {
             let make = || strowger(house.state(), &["db", "create", "--db", &house.database.url()], "");
-            // A MariaDB that has just begun to listen closes a connection now and then.
+            // A database that has just begun to listen closes a connection now and then.
             let made = (0..20).map(|_| make()).inspect(|made| {
                 if !made.status.success() {
                     std::thread::sleep(std::time::Duration::from_millis(250));

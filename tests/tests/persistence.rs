@@ -7,7 +7,7 @@
 use std::env;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use end_to_end::{Crowd, House, Phone, Promise, Random, Server, Signal, Sql, contacts, only_strowger};
+use end_to_end::{Crowd, Database, House, Phone, Promise, Random, Server, Signal, Sql, contacts, only_strowger};
 
 /// How far the database may be behind in write-back mode: `flush_interval`.
 const FLUSH: Duration = Duration::from_millis(200);
@@ -28,10 +28,14 @@ fn kills(otherwise: u32) -> u32 {
 
 /// Kills the server at random moments under load, and looks what is there when it is back.
 fn dies(sql: Sql, mode: &'static str, rounds: u32, load_ms: (u64, u64)) {
+    let house = House::new(sql, mode).define("FLUSH_MS", &FLUSH.as_millis().to_string());
+    dies_in(&house, mode, rounds, load_ms);
+}
+
+fn dies_in(house: &House, mode: &str, rounds: u32, load_ms: (u64, u64)) {
     let seed = seed();
     eprintln!("STROWGER_SEED={seed}");
     let mut random = Random(seed);
-    let house = House::new(sql, mode).define("FLUSH_MS", &FLUSH.as_millis().to_string());
     let mut crowd = Crowd::new(house.address(), 2_000, random.below(u64::MAX));
     if mode == "2" {
         crowd = crowd.at_rate(PACE);
@@ -68,6 +72,13 @@ fn what_was_answered_survives_kill_9_on_sqlite() {
 fn what_was_answered_survives_kill_9_on_postgresql() {
     only_strowger!("Kamailio promises less");
     dies(Sql::Postgres, "1", kills(5), (50, 500));
+}
+
+#[test]
+fn what_was_answered_survives_kill_9_without_a_journal() {
+    only_strowger!("Kamailio promises less");
+    let house = House::with_database(Database::of_kamailio(Sql::Postgres), "1");
+    dies_in(&house, "1", kills(5), (50, 500));
 }
 
 #[test]
