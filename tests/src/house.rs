@@ -78,7 +78,7 @@ impl House {
     /// The server, to be started.
     pub fn start(&self) -> Start {
         let arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
-        let start = Start::configuration("registrar-db").at(self.address).state(self.state.path());
+        let start = Start::configuration_at("registrar-db", self.address).state(self.state.path());
         self.defines
             .iter()
             .fold(start, |start, (name, value)| start.define(name, value))

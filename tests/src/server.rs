@@ -82,14 +82,22 @@ impl Start {
     ///
     /// When there is none.
     pub fn configuration(name: &str) -> Self {
+        Self::configuration_at(name, SocketAddr::from((loopback(), SIP_PORT)))
+    }
+
+    /// The same at an address that is known already.
+    ///
+    /// # Panics
+    ///
+    /// As [`Start::configuration`].
+    pub fn configuration_at(name: &str, address: SocketAddr) -> Self {
         let file = format!("{name}.cfg");
         let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("conf").join(&file);
         let path = if ours.is_file() { ours } else { conf_directory().join(&file) };
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let listen = vec![(Transport::Udp, SocketAddr::from((loopback(), SIP_PORT)))];
         Self {
             configuration: text,
-            listen,
+            listen: vec![(Transport::Udp, address)],
             arguments: Vec::new(),
             defines: Vec::new(),
             environment: Vec::new(),

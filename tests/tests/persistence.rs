@@ -7,7 +7,9 @@
 use std::env;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use end_to_end::{Crowd, Database, House, Phone, Promise, Random, Server, Signal, Sql, contacts, only_strowger};
+use end_to_end::{
+    Crowd, Database, House, Phone, Promise, Random, Server, Signal, Sql, contacts, only_strowger,
+};
 
 /// How far the database may be behind in write-back mode: `flush_interval`.
 const FLUSH: Duration = Duration::from_millis(200);

@@ -125,17 +125,31 @@ impl Journal {
 }
 
 impl Bindings {
-    /// Writes the rows that an earlier run has left in the journal of these tables, if there is one; returns
-    /// how many there were. To be called before the tables are loaded, whatever is done with them afterwards.
+    /// Writes the rows that an earlier run has left in the journal of these tables, if there is one, and empties it;
+    /// returns how many there were. To be called before the tables are loaded, whatever is done with them
+    /// afterwards.
     ///
     /// # Errors
     ///
     /// As the database says; [`StoreError::Unfit`] for a page that is damaged.
     pub fn recover(&mut self, tables: &[String]) -> Result<u64, StoreError> {
+        self.write_pages(tables, true)
+    }
+
+    /// The same without emptying it, for who only wants to look: it may be that of a server that runs elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// As [`Bindings::recover`].
+    pub fn catch_up(&mut self, tables: &[String]) -> Result<u64, StoreError> {
+        self.write_pages(tables, false)
+    }
+
+    fn write_pages(&mut self, tables: &[String], trims: bool) -> Result<u64, StoreError> {
         if !self.has_journal()? {
             return Ok(0);
         }
-        let mut recovered = 0;
+        let mut written = 0;
         for table in tables {
             let (mut batch, mut after) = (Batch::default(), 0);
             loop {
@@ -148,25 +162,26 @@ impl Bindings {
                 if !pages.is_empty() && batch.len() < RECOVER_ROWS {
                     continue;
                 }
-                recovered += batch.len() as u64;
-                // Until the last of them all pages stay: who is interrupted begins again.
-                let trim = pages.is_empty().then(|| (vec![table.clone()], i32::MAX));
-                if trim.is_none() || after > 0 {
-                    let written = self.inner.write(&batch, &Ledger { pages: Vec::new(), trim })?;
-                    for row in &written.left_out {
+                written += batch.len() as u64;
+                // Until the last of their rows all pages stay: who is interrupted begins again.
+                let is_end = pages.is_empty();
+                let trim = (is_end && trims && after > 0).then(|| (vec![table.clone()], i32::MAX));
+                let ledger = Ledger { pages: Vec::new(), trim };
+                if !batch.is_empty() || !ledger.is_empty() {
+                    for row in self.inner.write(&batch, &ledger)?.left_out {
+                        let reason = row.reason;
                         tracing::error!(
-                            "a binding of the journal cannot be stored in table {table}: {}",
-                            row.reason
+                            "a binding of the journal cannot be stored in table {table}: {reason}"
                         );
                     }
                 }
                 batch.clear();
-                if pages.is_empty() {
+                if is_end {
                     break;
                 }
             }
         }
-        Ok(recovered)
+        Ok(written)
     }
 
     /// The journal of these tables, which must be empty (see [`Bindings::recover`]); `None` where the

@@ -297,6 +297,10 @@ pub fn a_journal_takes_what_fits(database: &Database) {
     assert_eq!(journal.len(), 2);
     drop(bindings);
     let mut bindings = database.bindings(&[]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(bindings.catch_up(&tables).unwrap(), 2);
+        assert_eq!(users_of(&load_all(&mut bindings, "location", now)), ["first", "last"]);
+    }
     assert_eq!(bindings.recover(&tables).unwrap(), 2);
     assert_eq!(users_of(&load_all(&mut bindings, "location", now)), ["first", "last"]);
     assert_eq!(bindings.recover(&tables).unwrap(), 0);

@@ -178,6 +178,7 @@ impl Stored {
     }
 
     fn list(mut self, limit: usize) -> Result<Found, AdminError> {
+        self.bindings.catch_up(&keeping::location_tables(&self.settings))?;
         let (mut contacts, mut users, mut is_cut) = (Vec::new(), BTreeSet::new(), false);
         let now = self.now;
         for table in keeping::location_tables(&self.settings) {
@@ -206,6 +207,7 @@ impl Stored {
         let key = key_of(&self.settings.registrar, table, user).map_err(AdminError::Line)?;
         let StoredAor { username, domain, .. } = stored_aor(&self.settings.registrar, &key);
         let now = self.now;
+        self.bindings.catch_up(&[table.to_owned()])?;
         self.bindings.read(table, username, domain, &mut |contact| {
             if contact.expires_unix_micros > now {
                 visit(contact);
@@ -245,6 +247,8 @@ fn show(one: &One) -> Result<String, AdminError> {
         }
         None => {
             let mut stored = Stored::open(&one.place)?;
+            // What the journal says of a contact must not bring it back.
+            stored.bindings.recover(std::slice::from_ref(&one.table))?;
             let (now, mut contacts) = (stored.now, Vec::new());
             stored.visit(&one.table, &one.user, &mut |contact| {
                 contacts.push(value(&one.table, contact, now));
@@ -300,6 +304,8 @@ fn remove(one: &Remove) -> Result<String, AdminError> {
 
 fn remove_stored(one: &Remove) -> Result<(u64, String), AdminError> {
     let mut stored = Stored::open(&one.place)?;
+    // What the journal says of a contact must not bring it back.
+    stored.bindings.recover(std::slice::from_ref(&one.table))?;
     let (mut batch, mut removed) = (Batch::default(), 0);
     stored.visit(&one.table, &one.user, &mut |contact| {
         if one.contact.as_ref().is_none_or(|wanted| wanted.as_bytes() == contact.contact) {

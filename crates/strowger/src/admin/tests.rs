@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use store::{Batch, Contact, Database, Url};
+use store::{Batch, Change, Contact, Database, Url, What};
 
 use super::users::tests::{added, changed};
 use super::{AdminError, contacts, db, users};
@@ -82,23 +82,25 @@ fn stored() -> Scratch {
     let url = Url::parse("sqlite:", &scratch.0).unwrap();
     let database = Database::open(&url, Duration::from_secs(5)).unwrap();
     let time = Time::start();
+    let alice = |contact| Contact {
+        username: b"alice",
+        contact,
+        call_id: b"call",
+        cseq: 7,
+        user_agent: b"Phone \x1b[31m",
+        expires_unix_micros: time.unix_micros(time.now() + Duration::from_secs(600)),
+        modified_unix_micros: time.unix_micros(time.now()),
+        ..Contact::default()
+    };
     let mut batch = Batch::default();
-    for contact in [&b"sip:alice@192.0.2.1:5060"[..], b"sip:alice@192.0.2.2:5060"] {
-        batch.save(
-            "location",
-            &Contact {
-                username: b"alice",
-                contact,
-                call_id: b"call",
-                cseq: 7,
-                user_agent: b"Phone \x1b[31m",
-                expires_unix_micros: time.unix_micros(time.now() + Duration::from_secs(600)),
-                modified_unix_micros: time.unix_micros(time.now()),
-                ..Contact::default()
-            },
-        );
-    }
-    database.bindings(&[]).unwrap().write(&batch).unwrap();
+    batch.save("location", &alice(b"sip:alice@192.0.2.1:5060"));
+    let mut bindings = database.bindings(&[]).unwrap();
+    bindings.write(&batch).unwrap();
+    // The other one is where a server that was killed has left it.
+    let mut journal = bindings.journal(&["location".to_owned()]).unwrap().unwrap();
+    let contact = alice(b"sip:alice@192.0.2.2:5060");
+    let change = Change { table: "location", what: What::Save, contact };
+    bindings.write_to(&mut journal, [change].into_iter()).unwrap();
     scratch
 }
 
