@@ -7,18 +7,24 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use end_to_end::{
-    Crowd, House, PATIENCE, Phone, Promise, Scratch, Server, Sql, Start, contacts, final_answer,
+    Crowd, House, PATIENCE, Phone, Promise, Scratch, Server, Signal, Sql, Start, contacts, final_answer,
     only_strowger,
 };
 
-/// A house whose file has bindings of many users, and whose server has been stopped.
-fn lived_in() -> House {
+/// A house whose file has bindings of many users, and whose server was killed, so that they are in the journal, or
+/// has ended, so that they are in their table.
+fn lived_in(was_killed: bool) -> House {
     let house = House::new(Sql::Sqlite, "1");
-    let server = house.start().spawn();
+    let mut server = house.start().spawn();
     let mut crowd = Crowd::new(house.address(), 1_000, 7);
     crowd.load(Duration::from_millis(1_500));
     crowd.settle();
-    server.kill_at_once();
+    if was_killed {
+        server.kill_at_once();
+    } else {
+        server.stop(Signal::Terminate);
+        assert!(server.wait_for_exit(PATIENCE).is_some_and(|status| status.success()), "{}", server.log());
+    }
     // The log of changes is merged into the file, so that the damage is not healed from there.
     house.database.run("PRAGMA wal_checkpoint(TRUNCATE);");
     house
@@ -43,7 +49,7 @@ fn overwrite(file: &Path, at: u64, bytes: &[u8]) {
 #[test]
 fn a_file_with_a_damaged_header_is_refused() {
     only_strowger!("the database is ours");
-    let house = lived_in();
+    let house = lived_in(true);
     overwrite(&house.database.file(), 0, &[0xa5; 100]);
     expect_refusal(&house);
 }
@@ -51,7 +57,7 @@ fn a_file_with_a_damaged_header_is_refused() {
 #[test]
 fn a_file_that_was_overwritten_in_the_middle_is_refused() {
     only_strowger!("the database is ours");
-    let house = lived_in();
+    let house = lived_in(false);
     let file = house.database.file();
     let length = fs::metadata(&file).expect("the file is there").len();
     let half = usize::try_from(length / 2).expect("a file of a test is small");
@@ -60,46 +66,59 @@ fn a_file_that_was_overwritten_in_the_middle_is_refused() {
 }
 
 /// One page only, anywhere: refused, or, if no binding was on it, everything is there.
-#[test]
-fn a_damaged_page_never_costs_bindings_silently() {
-    only_strowger!("the database is ours");
-    let house = lived_in();
+fn a_damaged_page_costs_nothing_silently(was_killed: bool) {
+    let house = lived_in(was_killed);
     let file = house.database.file();
     let whole = fs::read(&file).expect("the file is there");
-    // Some of the crowd's contacts expire within seconds.
-    let count = house.database.number(
-        "SELECT COUNT(DISTINCT username || '@' || coalesce(domain, '')) FROM location \
-         WHERE expires > (strftime('%s', 'now') + 300) * 1000000;",
-    );
+    let count = lasting(&house, &house.start().spawn());
     assert!(count > 0, "nobody is registered for long");
     let (mut refused, mut started) = (0, 0);
     for page in (1..whole.len() as u64 / 4096).step_by(whole.len() / 4096 / 12 + 1) {
-        fs::write(&file, &whole).expect("the file can be written");
         // What the last server wrote would heal the file.
         for log in ["-wal", "-shm"] {
             let _ = fs::remove_file(format!("{}{log}", file.display()));
         }
+        fs::write(&file, &whole).expect("the file can be written");
         overwrite(&file, page * 4096, &[0xa5; 4096]);
-        let server = house.start().begin();
-        match became_ready(server) {
+        match became_ready(house.start().begin()) {
             None => refused += 1,
-            Some(_server) => {
+            Some(server) => {
                 started += 1;
-                let known = (0..1_000).filter(|number| {
-                    !contacts(&Phone::between(
-                        house.address(),
-                        ([127, 0, 0, 1], 0).into(),
-                        &format!("user{number}"),
-                    ))
-                    .is_empty()
-                });
-                let known = known.count() as u64;
+                let known = lasting(&house, &server);
                 assert!(known >= count, "page {page} is damaged and {known} of {count} users are left");
             }
         }
     }
     eprintln!("{refused} refused, {started} started with everything");
     assert!(refused > 0, "no damage was ever found");
+}
+
+/// How many users this server knows who will be registered for some minutes; some of the crowd's contacts expire
+/// within seconds.
+fn lasting(house: &House, _server: &Server) -> usize {
+    let lasts = |contact: &String| {
+        let after = contact.split("expires=").nth(1).unwrap_or_default();
+        after
+            .split(';')
+            .next()
+            .and_then(|seconds| seconds.parse().ok())
+            .is_some_and(|seconds: u32| seconds > 300)
+    };
+    let phone =
+        |number: usize| Phone::between(house.address(), ([127, 0, 0, 1], 0).into(), &format!("user{number}"));
+    (0..1_000).filter(|number| contacts(&phone(*number)).iter().any(lasts)).count()
+}
+
+#[test]
+fn a_damaged_page_of_the_table_never_costs_bindings_silently() {
+    only_strowger!("the database is ours");
+    a_damaged_page_costs_nothing_silently(false);
+}
+
+#[test]
+fn a_damaged_page_of_the_journal_never_costs_bindings_silently() {
+    only_strowger!("the database is ours");
+    a_damaged_page_costs_nothing_silently(true);
 }
 
 /// The server when it is up; `None` when it has ended by itself.
@@ -120,7 +139,7 @@ fn became_ready(mut server: Server) -> Option<Server> {
 #[test]
 fn a_file_that_was_cut_short_is_refused() {
     only_strowger!("the database is ours");
-    let house = lived_in();
+    let house = lived_in(false);
     let file = house.database.file();
     let length = fs::metadata(&file).expect("the file is there").len();
     OpenOptions::new()
@@ -317,15 +336,26 @@ fn a_lock_of_somebody_else_delays_registers_and_nothing_else() {
 #[test]
 fn tables_that_vanish_while_it_runs_are_noticed() {
     only_strowger!("the database is ours");
-    let house = House::new(Sql::Sqlite, "1");
-    let server = house.start().spawn();
-    let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
-    bob.register();
-    house.database.run("DROP TABLE location;");
-    let register = alice.register_request();
-    alice.send(&register);
-    let answer = final_answer(&alice, &register);
-    assert!(matches!(answer.status(), Some(500 | 503)), "{answer}");
-    assert!(answer.find("Retry-After").is_some(), "{answer}");
-    assert_eq!(contacts(&bob).len(), 1);
+    for table in ["strowger_journal", "location"] {
+        let house = House::new(Sql::Sqlite, "1");
+        let server = house.start().spawn();
+        let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
+        bob.register();
+        house.database.run(&format!("DROP TABLE {table};"));
+        // The rows of `location` are written some seconds after the commit.
+        let deadline = Instant::now() + PATIENCE;
+        let answer = loop {
+            let register = alice.register_request();
+            alice.send(&register);
+            let answer = final_answer(&alice, &register);
+            if answer.status() != Some(200) || Instant::now() > deadline {
+                break answer;
+            }
+            assert_eq!(table, "location", "a commit without a journal: {answer}");
+            std::thread::sleep(Duration::from_millis(200));
+        };
+        assert!(matches!(answer.status(), Some(500 | 503)), "{table}: {answer}");
+        assert!(answer.find("Retry-After").is_some(), "{table}: {answer}");
+        assert_eq!(contacts(&bob).len(), 1);
+    }
 }

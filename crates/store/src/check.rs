@@ -3,7 +3,7 @@
 use crate::bindings::Names;
 use crate::schema::{Presence, TABLES, TableSpec, table};
 use crate::session::{Dialect, Session, check_name};
-use crate::{Needed, StoreError};
+use crate::{Needed, StoreError, journal};
 
 /// Checks tables; every fault of every table is named.
 ///
@@ -81,10 +81,17 @@ fn version(session: &mut dyn Session, name: &str) -> Result<Option<u32>, StoreEr
     Ok(found)
 }
 
-/// Makes the tables of all kinds that are missing, and those that are needed under other names.
-pub(crate) fn create(session: &mut dyn Session, needed: &[Needed]) -> Result<Vec<String>, StoreError> {
+/// Makes the tables of all kinds that are missing, and those that are needed under other names. Beside a `location` of
+/// Kamailio's a journal is made only if `adds_journal`: its rows would be behind what has been committed.
+pub(crate) fn create(
+    session: &mut dyn Session,
+    needed: &[Needed],
+    adds_journal: bool,
+) -> Result<Vec<String>, StoreError> {
+    let own = table("location").map(|location| location.own_version(session.dialect()));
+    let adds_journal = adds_journal || version(session, "location")?.is_none_or(|found| Some(found) == own);
     let mut wanted: Vec<(&'static TableSpec, String, Names)> = Vec::new();
-    for table in TABLES {
+    for table in TABLES.iter().filter(|table| adds_journal || table.name != journal::TABLE) {
         wanted.push((table, table.name.to_string(), Names::default()));
     }
     for needed in needed {

@@ -89,7 +89,17 @@ impl Database {
     ///
     /// As the database says.
     pub fn create_needed(&self, needed: &[Needed]) -> Result<Vec<String>, StoreError> {
-        check::create(&mut *self.session()?, needed)
+        check::create(&mut *self.session()?, needed, true)
+    }
+
+    /// The same for a file that is to work without being asked: one of Kamailio's gets no journal, whose rows would
+    /// be behind what has been committed.
+    ///
+    /// # Errors
+    ///
+    /// As the database says.
+    pub fn complete(&self, needed: &[Needed]) -> Result<Vec<String>, StoreError> {
+        check::create(&mut *self.session()?, needed, false)
     }
 
     /// The location tables, for one thread. `columns` are those that the configuration names otherwise:

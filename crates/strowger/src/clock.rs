@@ -19,10 +19,10 @@ pub(crate) struct Time {
 impl Time {
     /// The time from now on.
     pub(crate) fn start() -> Time {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (origin, unix) = both_clocks();
         let zero = unix.saturating_sub(BEFORE_THE_START);
         Time {
-            origin: SystemClock::now(),
+            origin,
             unix_micros_at_zero: u64::try_from(zero.as_micros()).unwrap_or(u64::MAX),
         }
     }
@@ -61,6 +61,18 @@ impl Time {
     pub(crate) fn system(self, at: Instant) -> SystemClock {
         self.origin + at.since(self.origin_at())
     }
+}
+
+/// One moment by both clocks. Who is held up between reading the one and the other would move every stored binding by
+/// that, so the closest of some readings counts.
+fn both_clocks() -> (SystemClock, Duration) {
+    let read = || {
+        let before = SystemClock::now();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (before.elapsed(), before, unix)
+    };
+    let (_, origin, unix) = (0..8).map(|_| read()).min().unwrap_or_else(read);
+    (origin, unix)
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Databases {
             let tables = needed(settings, index);
             if matches!(url, Url::Sqlite(_)) {
                 // It needs no set-up: tables of names of one's own included.
-                database.create_needed(&tables).map_err(|error| StartError(error.to_string()))?;
+                database.complete(&tables).map_err(|error| StartError(error.to_string()))?;
             }
             // Who says that the version does not count has a table that differs, and knows it.
             let checked: Vec<Needed> = tables
