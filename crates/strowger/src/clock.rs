@@ -21,10 +21,7 @@ impl Time {
     pub(crate) fn start() -> Time {
         let (origin, unix) = both_clocks();
         let zero = unix.saturating_sub(BEFORE_THE_START);
-        Time {
-            origin,
-            unix_micros_at_zero: u64::try_from(zero.as_micros()).unwrap_or(u64::MAX),
-        }
+        Time { origin, unix_micros_at_zero: u64::try_from(zero.as_micros()).unwrap_or(u64::MAX) }
     }
 
     /// The start of the process by the system's clock.
