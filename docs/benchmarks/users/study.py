@@ -4,14 +4,16 @@
     docs/benchmarks/users/study.py [--repeat 5] [--seconds 5] [--only PART ...] [--users 10000] [--json FILE]
 
 Needs root, two CPUs, Debian's postgresql, mariadb-server, kamailio with its -postgres-, -mysql- and -sqlite-modules, and
-`cargo build --release -p strowger -p sipstone`. Both servers read users.cfg, filled in here, and the same tables, made by Kamailio's own
-scripts. The server runs on CPU 0 and is started anew for each run; sipstone and the databases are on CPU 1. Parts:
+`cargo build --release -p strowger -p sipstone`. Both servers read users.cfg, filled in here. On PostgreSQL and MariaDB they use the
+same tables, made by Kamailio's own scripts, to which `strowger db create` adds a journal; on SQLite each has a file of its own kind.
+The server runs on CPU 0 and is started anew for each run; sipstone and the databases are on CPU 1. Parts:
 
 auth     CPU of the server per REGISTER and per call: without authentication, every request challenged, and with credentials used
          again; Kamailio asks its database each time, as the papers had it, and in its fastest set-up finds the secrets in memory.
 persist  CPU of the server per REGISTER with bindings in memory, written back, and written through, on each database.
-peak     The highest rate of REGISTERs in each of these modes, where the server has CPU 0 and everything else CPU 1.
-start    How long a start takes with --bindings bindings in the database, and its memory.
+peak     The highest rate of REGISTERs in each of these modes that the server keeps up with: 99 % good, half of the answers within
+         100 ms, as many answers as questions. The server has CPU 0 and everything else CPU 1.
+start    How long a start takes with --bindings bindings in the database that the server itself has written, and its memory.
 
 Printed as tables for docs/benchmarks.md; --json keeps every run.
 """
@@ -41,13 +43,18 @@ def ha1(number):
     return hashlib.md5(f"user{number}:{DOMAIN}:password{number}".encode()).hexdigest()
 
 
+class Julian(float):
+    """A day, as Kamailio's driver for SQLite counts them."""
+
+
 class Sqlite:
     name, driver = "SQLite", "db_sqlite.so"
 
     def start(self):
-        self.file = f"{WORK}/sqlite.db"
-        self.url = f"sqlite://{self.file}"
-        base = sqlite3.connect(self.file)
+        self.files = {"kamailio": f"{WORK}/kamailio.db", "strowger": f"{WORK}/strowger.db"}
+        self.urls = {server: f"sqlite://{file}" for server, file in self.files.items()}
+        sh([f"{RELEASE}/strowger", "db", "create", "--db", f"sqlite:{self.files['strowger']}"])
+        base = sqlite3.connect(self.files["kamailio"])
         for table in TABLES:
             base.executescript(open(f"{SCRIPTS}/db_sqlite/{table}-create.sql").read())
         base.execute("CREATE TABLE secrets (id INTEGER PRIMARY KEY, key_name TEXT, key_type INT DEFAULT 0, value_type INT DEFAULT 0, key_value TEXT, expires INT DEFAULT 0)")
@@ -56,20 +63,32 @@ class Sqlite:
         base.close()
 
     def fill(self, table, columns, rows):
-        base = sqlite3.connect(self.file)
-        base.execute("PRAGMA synchronous=OFF")
-        base.execute(f"DELETE FROM {table}")
-        marks = ",".join("?" * len(columns))
-        base.executemany(f"INSERT INTO {table} ({','.join(columns)}) VALUES ({marks})", rows)
-        base.commit()
-        base.close()
+        rows = list(rows)
+        for server, file in self.files.items():
+            if table == "secrets" and server == "strowger":
+                continue
+            base = sqlite3.connect(file)
+            base.execute("PRAGMA synchronous=OFF")
+            base.execute(f"DELETE FROM {table}")
+            if table == "location" and server == "strowger":
+                base.execute("DELETE FROM strowger_journal")
+                rows = [[self.micros(cell) if isinstance(cell, Julian) else cell for cell in row] for row in rows]
+            marks = ",".join("?" * len(columns))
+            base.executemany(f"INSERT INTO {table} ({','.join(columns)}) VALUES ({marks})", rows)
+            base.commit()
+            base.close()
 
     def now(self, seconds):
         """How Kamailio's driver writes a time in this database."""
-        return 2440587.5 + (time.time() + seconds - time.timezone) / 86400
+        return Julian(2440587.5 + (time.time() + seconds - time.timezone) / 86400)
+
+    @staticmethod
+    def micros(julian):
+        """How Strowger writes it in a file of its own."""
+        return int(((julian - 2440587.5) * 86400 + time.timezone) * 1e6)
 
     def count(self, table):
-        base = sqlite3.connect(self.file)
+        base = sqlite3.connect(self.files["kamailio"])
         return base.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
 
     def stop(self):
@@ -102,11 +121,13 @@ class Postgres:
             sh(self.psql + ["-f", f"{SCRIPTS}/postgres/{table}-create.sql"])
         sh(self.psql + ["-c", "CREATE TABLE secrets (id SERIAL PRIMARY KEY, key_name VARCHAR(64), key_type INT DEFAULT 0, value_type INT DEFAULT 0, key_value VARCHAR(128), expires INT DEFAULT 0);"
                         "INSERT INTO version (table_name, table_version) VALUES ('secrets', 2)"])
-        self.url = "postgres://kamailio@127.0.0.1:5499/bench"
+        self.urls = dict.fromkeys(SERVERS, "postgres://kamailio@127.0.0.1:5499/bench")
+        sh([f"{RELEASE}/strowger", "db", "create", "--db", self.urls["strowger"]])
 
     def fill(self, table, columns, rows):
         text = "".join("\t".join("\\N" if cell is None else str(cell) for cell in row) + "\n" for row in rows)
-        sh(self.psql + ["-c", f"TRUNCATE {table}", "-c", f"COPY {table} ({','.join(columns)}) FROM STDIN", "-c", f"ANALYZE {table}"], input=text)
+        also = ["-c", "TRUNCATE strowger_journal"] if table == "location" else []
+        sh(self.psql + also + ["-c", f"TRUNCATE {table}", "-c", f"COPY {table} ({','.join(columns)}) FROM STDIN", "-c", f"ANALYZE {table}"], input=text)
 
     def now(self, seconds):
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + seconds))
@@ -144,14 +165,16 @@ class Mariadb:
             sh(self.mysql, input=open(f"{SCRIPTS}/mysql/{table}-create.sql").read())
         sh(self.mysql + ["-e", "CREATE TABLE secrets (id INT AUTO_INCREMENT PRIMARY KEY, key_name VARCHAR(64), key_type INT DEFAULT 0, value_type INT DEFAULT 0, key_value VARCHAR(128), expires INT DEFAULT 0);"
                          "INSERT INTO version (table_name, table_version) VALUES ('secrets', 2)"])
-        self.url = "mysql://kamailio:secret@127.0.0.1:5498/bench"
+        self.urls = dict.fromkeys(SERVERS, "mysql://kamailio:secret@127.0.0.1:5498/bench")
+        sh([f"{RELEASE}/strowger", "db", "create", "--db", self.urls["strowger"]])
 
     def fill(self, table, columns, rows):
         path = f"{WORK}/rows.txt"
         with open(path, "w") as out:
             for row in rows:
                 out.write("\t".join("\\N" if cell is None else str(cell) for cell in row) + "\n")
-        sh(self.mysql + ["-e", f"TRUNCATE {table}; LOAD DATA LOCAL INFILE '{path}' INTO TABLE {table} ({','.join(columns)}); ANALYZE TABLE {table}"])
+        also = "TRUNCATE strowger_journal; " if table == "location" else ""
+        sh(self.mysql + ["-e", f"{also}TRUNCATE {table}; LOAD DATA LOCAL INFILE '{path}' INTO TABLE {table} ({','.join(columns)}); ANALYZE TABLE {table}"])
 
     def now(self, seconds):
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + seconds))
@@ -183,10 +206,10 @@ def add_bindings(base, count):
 def command(server, base, mode="memory", auth=None, children=1, interval=1):
     """The command that starts a server; the configuration is the same file for both."""
     text = open(f"{HERE}/users.cfg").read()
-    words = {"children": children, "driver": base.driver, "url": base.url, "mode": MODES[mode], "interval": interval}
+    words = {"children": children, "driver": base.driver, "url": base.urls[server], "mode": MODES[mode], "interval": interval}
     for word, value in words.items():
         text = text.replace("{" + word + "}", str(value))
-    path = f"{WORK}/{base.driver}-{mode}-{children}.cfg"
+    path = f"{WORK}/{server}-{base.driver}-{mode}-{children}.cfg"
     open(path, "w").write(text)
     defines = [] if auth is None else ["-A", "AUTH"]
     defines += ["-A", "HTABLE"] if auth == "memory" else []
@@ -212,7 +235,7 @@ def cost(scenario, rate, args, sut, *options):
     found = sipstone("run", scenario, "--rate", rate, "--users", args.users, "--warm-up", "2s", "--duration", f"{args.seconds}s", "--drain", "8s",
                      "--sut-exec", sut, "--sut-cpu", "0", "--sut-ready", "120s", *options)
     if found is None:
-        return {"invalid": ["it could not be measured"]}
+        return {"invalid": ["it could not be measured"], "good": 0, "carried": 0, "p50_ms": None}
     trial = found["subjects"][0]["trials"][-1]
     latency = trial["all"]["latency_sent"]
     return {
@@ -281,24 +304,56 @@ def persist(args, kept):
     table(rows, args, kept.setdefault("persist", {}))
 
 
+def keeps_up(run, rate):
+    """Whether a server answers as fast as it is asked."""
+    return run["good"] >= 0.99 and run["carried"] >= 0.97 * rate and (run["p50_ms"] or 1e9) <= 100
+
+
+def highest(measure, rate):
+    """The highest rate that a server keeps up with, to 3 %: up by halves, then halving what is between."""
+    good, bad = None, None
+    while bad is None or good is None or bad / good > 1.03:
+        if bad is None:
+            rate = rate if good is None else good * 3 / 2
+        else:
+            rate = bad * 2 / 3 if good is None else (good * bad) ** 0.5
+        if rate < 100:
+            return None
+        if keeps_up(measure(round(rate)), rate):
+            good = rate
+        else:
+            bad = rate
+    return good
+
+
 def peak(args, kept):
-    seen = kept.setdefault("peak", {})
-    print("| mode | server | peak | CPU per REGISTER |\n|---|---|---|---|")
+    seen, rows = kept.setdefault("peak", {}), []
     for base in args.bases:
         for server in SERVERS:
             for mode in MODES:
                 if mode == "memory" and base is not args.bases[0]:
                     continue
+                rows.append((base, server, mode, f"{server}, {mode}" + ("" if mode == "memory" else f", {base.name}")))
+    for turn in range(args.repeat):
+        for base, server, mode, name in rows:
+            children = 8 if mode == "write-through" and server == "kamailio" else 1
+            sut = command(server, base, mode, children=children)
+
+            def measure(rate):
                 base.fill("location", ("ruid",), ())
-                children = 8 if mode == "write-through" and server == "kamailio" else 1
-                found = sipstone("peak", "register", "--start", 2000, "--users", args.users, "--warm-up", "1s", "--duration", f"{args.seconds}s", "--drain", "8s",
-                                 "--precision", "3%", "--confirm", 3, "--sut-exec", command(server, base, mode, children=children), "--sut-cpu", "0",
-                                 "--sut-ready", "120s")
-                subject = found and found["subjects"][0]
-                seen[f"{server} {mode} {base.name}"] = subject and subject.get("peak")
-                label = mode if mode == "memory" else f"{mode}, {base.name}"
-                value = subject and subject.get("peak")
-                print(f"| {label} | {server} | {json.dumps(value)} |", flush=True)
+                return cost("register", rate, args, sut)
+
+            known = [value for value in seen.get(name, []) if value]
+            value = highest(measure, known[-1] if known else 20_000 if server == "strowger" else 4_000)
+            seen.setdefault(name, []).append(value)
+            print(f"{turn + 1}/{args.repeat} {name}: {value and round(value)}", file=sys.stderr, flush=True)
+    print("| server, mode | peak, REGISTERs a second | range |\n|---|---|---|")
+    for name, values in seen.items():
+        rates = sorted(value for value in values if value)
+        if rates:
+            print(f"| {name} | {statistics.median(rates):,.0f} | {rates[0]:,.0f} to {rates[-1]:,.0f} |", flush=True)
+        else:
+            print(f"| {name} | – | |", flush=True)
 
 
 def start(args, kept):
@@ -307,8 +362,9 @@ def start(args, kept):
     for base in args.bases:
         for server in SERVERS:
             runs = []
-            for _ in range(args.repeat):
-                add_bindings(base, args.bindings)
+            add_bindings(base, args.bindings)
+            # Strowger's first start takes over rows that others wrote, which is not what this is about.
+            for turn in range(args.repeat + (server == "strowger")):
                 line = command(server, base, "write-back", interval=60)
                 begin = time.monotonic()
                 process = subprocess.Popen(["taskset", "-c", "0,1", *line.split()], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -327,7 +383,8 @@ def start(args, kept):
                         pass
                 took = time.monotonic() - begin
                 memory = sum(int(line.split()[1]) for line in open(f"/proc/{process.pid}/status") if line.startswith("VmRSS")) * 1024 if process.poll() is None else 0
-                runs.append({"seconds": took, "bytes": memory})
+                if turn > 0 or server == "kamailio":
+                    runs.append({"seconds": took, "bytes": memory})
                 process.terminate()
                 process.wait()
             seen[f"{server} {base.name}"] = runs
@@ -355,8 +412,6 @@ def main():
         for base in args.bases:
             base.start()
             started.append(base)
-            # Adds what Kamailio's scripts know nothing of: the journal.
-            sh([f"{RELEASE}/strowger", "db", "create", "--db", base.url.replace("sqlite://", "sqlite:")])
         for part in args.only:
             parts[part](args, kept)
             if args.json:
