@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What authentication and databases cost: Strowger and Kamailio in turn, on one SQLite file, PostgreSQL and MariaDB.
 
-    docs/benchmarks/users/study.py [--repeat 5] [--seconds 5] [--only PART ...] [--users 10000] [--json FILE]
+    docs/benchmarks/users/study.py [--repeat 5] [--seconds 5] [--only PART ...] [--users 10000] [--servers NAME ...]
+        [--databases NAME ...] [--json FILE]
 
 Needs root, two CPUs, Debian's postgresql, mariadb-server, kamailio with its -postgres-, -mysql- and -sqlite-modules, and
 `cargo build --release -p strowger -p sipstone`. Both servers read users.cfg, filled in here. On PostgreSQL and MariaDB they use the
@@ -9,7 +10,8 @@ same tables, made by Kamailio's own scripts, to which `strowger db create` adds 
 The server runs on CPU 0 and is started anew for each run; sipstone and the databases are on CPU 1. Parts:
 
 auth     CPU of the server per REGISTER and per call: without authentication, every request challenged, and with credentials used
-         again; Kamailio asks its database each time, as the papers had it, and in its fastest set-up finds the secrets in memory.
+         again. Secrets in the database: Kamailio asks it each time, as the papers had it, Strowger because it sees most of the
+         users for the first time. Secrets in memory: Kamailio's htable, Strowger's users whom it has seen.
 persist  CPU of the server per REGISTER with bindings in memory, written back, and written through, on each database.
 peak     The highest rate of REGISTERs in each of these modes that the server keeps up with: 99 % good, half of the answers within
          100 ms, as many answers as questions. The server has CPU 0 and everything else CPU 1.
@@ -230,9 +232,9 @@ def sipstone(verb, *options):
     return json.load(open(out))
 
 
-def cost(scenario, rate, args, sut, *options):
+def cost(scenario, rate, args, sut, *options, warm_up=2.0):
     """One run; its figures, or why it does not count."""
-    found = sipstone("run", scenario, "--rate", rate, "--users", args.users, "--warm-up", "2s", "--duration", f"{args.seconds}s", "--drain", "8s",
+    found = sipstone("run", scenario, "--rate", rate, "--users", args.users, "--warm-up", f"{warm_up}s", "--duration", f"{args.seconds}s", "--drain", "8s",
                      "--sut-exec", sut, "--sut-cpu", "0", "--sut-ready", "120s", *options)
     if found is None:
         return {"invalid": ["it could not be measured"], "good": 0, "carried": 0, "p50_ms": None}
@@ -271,16 +273,17 @@ def auth(args, kept):
     add_users(base, args.users)
     rows = []
     for scenario, rate in (("register", 2000), ("invite", 1000)):
-        for server in SERVERS:
+        for server in args.servers:
             for name, secrets in (("none", None), ("secrets in the database", "database"), ("secrets in memory", "memory")):
-                if server == "strowger" and secrets == "memory":
-                    continue
                 children = 8 if secrets == "database" and server == "kamailio" else 1
+                # Strowger remembers whom it has asked for: the warm-up is the first time for all users, or for few.
+                warm_up = 1.3 * args.users / rate if secrets == "memory" and server == "strowger" else 2.0
+                kind = "database" if secrets == "memory" and server == "strowger" else secrets
                 for how in ("none",) if secrets is None else ("challenge", "cached"):
-                    sut = command(server, base, auth=secrets, children=children)
+                    sut = command(server, base, auth=kind, children=children)
                     label = f"{scenario}, {server}" + ("" if secrets is None else f", {name}, {how}")
-                    rows.append((label, rate, lambda scenario=scenario, rate=rate, sut=sut, how=how:
-                                 cost(scenario, rate, args, sut, "--auth", how)))
+                    rows.append((label, rate, lambda scenario=scenario, rate=rate, sut=sut, how=how, warm_up=warm_up:
+                                 cost(scenario, rate, args, sut, "--auth", how, warm_up=warm_up)))
     table(rows, args, kept.setdefault("auth", {}))
 
 
@@ -329,7 +332,7 @@ def highest(measure, rate):
 def peak(args, kept):
     seen, rows = kept.setdefault("peak", {}), []
     for base in args.bases:
-        for server in SERVERS:
+        for server in args.servers:
             for mode in MODES:
                 if mode == "memory" and base is not args.bases[0]:
                     continue
@@ -344,7 +347,7 @@ def peak(args, kept):
                 return cost("register", rate, args, sut)
 
             known = [value for value in seen.get(name, []) if value]
-            value = highest(measure, known[-1] if known else 20_000 if server == "strowger" else 4_000)
+            value = highest(measure, known[-1] if known else 50_000 if server == "strowger" else 4_000)
             seen.setdefault(name, []).append(value)
             print(f"{turn + 1}/{args.repeat} {name}: {value and round(value)}", file=sys.stderr, flush=True)
     print("| server, mode | peak, REGISTERs a second | range |\n|---|---|---|")
@@ -400,6 +403,7 @@ def main():
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--bindings", type=int, default=1_000_000)
     parser.add_argument("--rate", type=int, default=1_000, help="REGISTERs a second in part persist")
+    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="in parts auth and peak")
     parser.add_argument("--databases", nargs="+", choices=bases, default=list(bases))
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--json")
