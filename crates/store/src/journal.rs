@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::batch::{Batch, Change, What, ruid_of};
 use crate::location::Shape;
-use crate::{Bindings, Contact, StoreError, Written};
+use crate::{Bindings, StoreError, Written};
 
 mod page;
 
@@ -74,9 +74,8 @@ pub struct Journal {
     since: Instant,
     /// Bytes of its pages.
     bytes: usize,
-    /// The rows of an ended generation that are still to be written.
+    /// The rows of the generation before it that are still to be written.
     ended: Batch,
-    ended_generation: i32,
     /// Those of its rows that are under way; kept until they are committed.
     step: Batch,
 }
@@ -87,8 +86,7 @@ impl Journal {
         if !self.is_folding() && self.has_enough(age_max, now) {
             self.ended.clear();
             std::mem::swap(&mut self.gathered, &mut self.ended);
-            self.ended_generation = self.generation;
-            self.generation = self.generation.wrapping_add(1).max(1);
+            self.generation += 1;
             self.bytes = 0;
         }
         if self.step.is_empty() {
@@ -96,7 +94,7 @@ impl Journal {
             self.ended.move_to(&mut self.step, rows);
         }
         let is_last = !self.step.is_empty() && self.ended.is_empty();
-        let trim = is_last.then(|| (self.tables.clone(), self.ended_generation));
+        let trim = is_last.then(|| (self.tables.clone(), self.generation - 1));
         Ledger { pages: Vec::new(), trim }
     }
 
@@ -198,7 +196,6 @@ impl Bindings {
             since: Instant::now(),
             bytes: 0,
             ended: Batch::default(),
-            ended_generation: 0,
             step: Batch::default(),
         }))
     }
@@ -236,8 +233,9 @@ impl Bindings {
             }
             match what {
                 What::Save => {
-                    let fits = shape.as_ref().and_then(|(_, shape)| shape.as_deref());
-                    if let Err(reason) = check(&contact, fits) {
+                    let shape = shape.as_ref().and_then(|(_, shape)| shape.as_deref());
+                    let fits = |()| shape.map_or(Ok(()), |shape| shape.fit(&contact).map(drop));
+                    if let Err(reason) = page::check(&contact).and_then(fits) {
                         written.leave_out(table, &contact, reason);
                         continue;
                     }
@@ -289,25 +287,6 @@ fn damaged(place: &str, id: i64, table: &str, why: &str) -> StoreError {
          which would be lost; restore a backup, or give them up with DELETE FROM {TABLE} WHERE table_name = \
          '{table}'"
     ))
-}
-
-/// Whether pages, and the table that has a limit, can hold a row.
-fn check(row: &Contact<'_>, shape: Option<&Shape>) -> Result<(), String> {
-    let texts = [
-        row.username,
-        row.domain,
-        row.contact,
-        row.received,
-        row.path,
-        row.call_id,
-        row.user_agent,
-        row.socket,
-        row.instance,
-    ];
-    if texts.iter().any(|text| text.len() > page::TEXT_MAX) {
-        return Err(format!("a text is longer than {} bytes", page::TEXT_MAX));
-    }
-    shape.map_or(Ok(()), |shape| shape.fit(row).map(|_| ()))
 }
 
 #[cfg(test)]

@@ -22,7 +22,19 @@ const SAVED: u8 = 2;
 const PAGE_BYTES: usize = 512 << 10;
 
 /// The longest text of a page.
-pub(crate) const TEXT_MAX: usize = u16::MAX as usize;
+const TEXT_MAX: usize = u16::MAX as usize;
+
+/// Whether a page can hold a row.
+///
+/// # Errors
+///
+/// Why not, in a sentence.
+pub(crate) fn check(row: &Contact<'_>) -> Result<(), String> {
+    if texts(row).iter().any(|text| text.len() > TEXT_MAX) {
+        return Err(format!("a text is longer than {TEXT_MAX} bytes"));
+    }
+    Ok(())
+}
 
 /// A page that is to be written.
 #[derive(Debug)]
@@ -56,7 +68,7 @@ impl Pages {
         put_text(self.begin(table, FOREIGN), ruid);
     }
 
-    /// Notes a row that is saved. No text of it is longer than [`TEXT_MAX`].
+    /// Notes a row that is saved, which has passed [`check`].
     pub(crate) fn save(&mut self, table: &str, contact: &Contact<'_>) {
         save(self.begin(table, SAVED), contact);
     }
@@ -105,7 +117,13 @@ fn save(bytes: &mut Vec<u8>, row: &Contact<'_>) {
         bytes.extend(number.to_le_bytes());
     }
     bytes.push(u8::from(row.methods.is_some()));
-    let texts = [
+    for text in texts(row) {
+        put_text(bytes, text);
+    }
+}
+
+fn texts<'a>(row: &Contact<'a>) -> [&'a [u8]; 9] {
+    [
         row.username,
         row.domain,
         row.contact,
@@ -115,10 +133,7 @@ fn save(bytes: &mut Vec<u8>, row: &Contact<'_>) {
         row.user_agent,
         row.socket,
         row.instance,
-    ];
-    for text in texts {
-        put_text(bytes, text);
-    }
+    ]
 }
 
 /// Notes the changes of a page, after those of earlier ones.

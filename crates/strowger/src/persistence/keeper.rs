@@ -22,8 +22,7 @@ pub(crate) trait Keeper: Send {
     /// # Errors
     ///
     /// As [`Bindings::fold`].
-    fn fold(&mut self, all: bool) -> Result<(bool, Written), StoreError> {
-        let _ = all;
+    fn fold(&mut self, _all: bool) -> Result<(bool, Written), StoreError> {
         Ok((false, Written::default()))
     }
 
@@ -89,6 +88,7 @@ impl DatabaseKeeper {
         self.journal.is_some()
     }
 
+    /// Who reads the tables finds all that was committed.
     fn fold_all(&mut self) -> Result<(), StoreError> {
         while self.fold(true)?.0 {}
         Ok(())

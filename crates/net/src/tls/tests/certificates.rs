@@ -277,7 +277,7 @@ fn a_certificate_that_is_not_asked_for_is_not_sent() {
 // --- which profile and which certificate ---------------------------------------------------------------------
 
 #[test]
-fn rsa_and_ecdsa_stand_side_by_side() {
+fn rsa_and_ecdsa_are_served_together() {
     let pki = Pki::new();
     let rsa = pki.issue(Wish { rsa: true, ..Wish::new("rsa", vec![dns("example.org")]) });
     let ecdsa = pki.simple("ecdsa", "example.org");
