@@ -11,7 +11,8 @@ use crate::uri_parts::UriParts;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use engine::{BranchContext, Own, Path, ReplyContext, RequestContext};
+use core::net::SocketAddr;
+use engine::{BranchContext, Listener, Own, Path, ReplyContext, RequestContext};
 use hashbrown::HashMap;
 use location::Location;
 use route::{
@@ -253,6 +254,22 @@ impl<'r, 'm> Run<'r, 'm> {
             Context::Reply(cx) => cx.now(),
             Context::Branch(cx) => cx.now(),
         }
+    }
+
+    /// The listener that the message came by.
+    pub(crate) fn listener(&self) -> Option<&Listener> {
+        match &self.cx {
+            Context::Request(cx) => Some(cx.listener()),
+            _ => self.environment.listeners.get(usize::from(self.path().listener.0)),
+        }
+    }
+
+    /// Our address that it came to.
+    pub(crate) fn local(&self) -> Option<SocketAddr> {
+        let bound = self.listener()?.address;
+        let ip =
+            if bound.ip().is_unspecified() { self.path().local.unwrap_or(bound.ip()) } else { bound.ip() };
+        Some(SocketAddr::new(ip, bound.port()))
     }
 
     /// The way the message came (of a branch: the way it leaves by).

@@ -20,6 +20,7 @@ use crate::uri_parts::UriParts;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use core::time::Duration;
 use engine::{Answer, Ask, Select};
 use route::{Args, Index, Outcome, ValueRef};
@@ -167,7 +168,7 @@ fn gate(run: &mut Run<'_, '_>, task: &Task<'_>) -> Option<Outcome> {
     let now = run.now();
     match run.auth.users.has_any(now) {
         Some(true) => None,
-        Some(false) if run.path().remote.ip().to_canonical().is_loopback() => Some(Outcome::True),
+        Some(false) if is_of_this_host(run) => Some(Outcome::True),
         Some(false) => {
             if run.auth.users.may_say(Said::NoUser, now, NO_USER_INTERVAL) {
                 run.say(
@@ -180,6 +181,12 @@ fn gate(run: &mut Run<'_, '_>, task: &Task<'_>) -> Option<Outcome> {
         }
         None => Some(ask(run, task, Question::Any)),
     }
+}
+
+/// Nobody else reaches a loopback address; who sends to one may do so from any of the host's.
+fn is_of_this_host(run: &Run<'_, '_>) -> bool {
+    let is_loopback = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+    is_loopback(run.path().remote) || run.local().is_some_and(is_loopback)
 }
 
 // --- credentials ------------------------------------------------------------------------------------------------------

@@ -117,7 +117,7 @@ pub(super) static PARAMETERS: &[ParameterDecl] = &[
         (0, 1),
         0,
         "",
-        "Ours: while the table has no user at all, requests from this host's loopback addresses pass without credentials, and \
+        "Ours: while the table has no user at all, requests that come from or to a loopback address pass without credentials, and \
          all others are answered 403. The first user ends that, until the server is started anew on an empty table.",
     ),
 ];

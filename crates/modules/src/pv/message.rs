@@ -5,8 +5,7 @@ use crate::run::{Context, Run};
 use crate::text::{is_line, put_unfolded};
 use alloc::vec::Vec;
 use core::fmt::Write;
-use core::net::{IpAddr, SocketAddr};
-use engine::Listener;
+use core::net::IpAddr;
 use route::{Index, Sink, Subscript};
 use sip::{Header, HeaderName, Transport};
 
@@ -202,22 +201,8 @@ pub(super) fn sas(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
     });
 }
 
-/// The listener that a request came by.
-fn listener<'a>(run: &'a Run<'_, '_>) -> Option<&'a Listener> {
-    match &run.cx {
-        Context::Request(cx) => Some(cx.listener()),
-        _ => run.environment.listeners.get(usize::from(run.path().listener.0)),
-    }
-}
-
-fn local(run: &Run<'_, '_>) -> Option<SocketAddr> {
-    let bound = listener(run)?.address;
-    let ip = if bound.ip().is_unspecified() { run.path().local.unwrap_or(bound.ip()) } else { bound.ip() };
-    Some(SocketAddr::new(ip, bound.port()))
-}
-
 fn transport(run: &Run<'_, '_>) -> Transport {
-    listener(run).map_or(Transport::Udp, |listener| listener.transport)
+    run.listener().map_or(Transport::Udp, |listener| listener.transport)
 }
 
 pub(crate) fn transport_name(transport: Transport) -> &'static [u8] {
@@ -234,35 +219,35 @@ pub(crate) fn transport_name(transport: Transport) -> &'static [u8] {
 
 pub(super) fn received_ip(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
     with_buffer(run, out, |run, text| {
-        if let Some(local) = local(run) {
+        if let Some(local) = run.local() {
             let _ = write!(Text(text), "{}", local.ip());
         }
     });
 }
 
 pub(super) fn received_port(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
-    if let Some(local) = local(run) {
+    if let Some(local) = run.local() {
         out.int(i64::from(local.port()));
     }
 }
 
 pub(super) fn received_uri(run: &mut Run<'_, '_>, _: &At<'_>, out: &mut Sink<'_>) {
     with_buffer(run, out, |run, text| {
-        if let Some(local) = local(run) {
+        if let Some(local) = run.local() {
             push_address_uri(text, local, transport(run));
         }
     });
 }
 
 pub(super) fn advertised_host(run: &mut Run<'_, '_>, at: &At<'_>, out: &mut Sink<'_>) {
-    match listener(run).and_then(|listener| listener.advertise.as_ref()) {
+    match run.listener().and_then(|listener| listener.advertise.as_ref()) {
         Some((host, _)) => out.str(host.as_bytes()),
         None => received_ip(run, at, out),
     }
 }
 
 pub(super) fn advertised_port(run: &mut Run<'_, '_>, at: &At<'_>, out: &mut Sink<'_>) {
-    match listener(run).and_then(|listener| listener.advertise.as_ref()) {
+    match run.listener().and_then(|listener| listener.advertise.as_ref()) {
         Some((_, port)) => out.int(i64::from(*port)),
         None => received_port(run, at, out),
     }

@@ -72,7 +72,19 @@ fn server(text: &str) -> Rig {
 }
 
 fn server_with(text: &str, shared: &Arc<Shared>) -> Rig {
-    let environment = Environment { services: shared.clone(), nonce_key: [7; 32], ..Environment::default() };
+    server_at(text, shared, &[])
+}
+
+/// At these addresses; at one of the loopback's if there are none.
+fn server_at(text: &str, shared: &Arc<Shared>, addresses: &[&str]) -> Rig {
+    let listener = |address: &&str| engine::Listener {
+        transport: Transport::Udp,
+        address: address.parse().unwrap(),
+        advertise: None,
+    };
+    let listeners = addresses.iter().map(listener).collect();
+    let environment =
+        Environment { services: shared.clone(), nonce_key: [7; 32], listeners, ..Environment::default() };
     let mut rig = Rig::with(&format!("{LOAD}{AUTH}{text}"), &[], environment);
     rig.no_users = false;
     rig
