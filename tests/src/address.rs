@@ -5,7 +5,7 @@ use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The SIP port that servers and SIPp peers use, each on its own address.
-pub(crate) const SIP_PORT: u16 = 5060;
+pub const SIP_PORT: u16 = 5060;
 
 /// A loopback address that nobody else uses: the middle octets come from our process id, the last one counts.
 ///

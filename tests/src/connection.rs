@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConfig, ServerConnection};
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::process::no_child_begins;
 use crate::websocket::{self, Frame};
 use crate::{Credentials, Message, PATIENCE, Transport};
 
@@ -291,9 +290,7 @@ impl Connection {
     /// Ends it with a reset instead of an orderly close: the peer can send nothing from now on, whether it has looked
     /// or not.
     pub fn reset(self) {
-        let _none = no_child_begins();
-        reset_on_drop(&self.socket);
-        drop(self);
+        reset(&self.socket);
     }
 
     fn until<T>(&mut self, limit: Duration, mut take: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
@@ -377,10 +374,13 @@ pub(crate) fn dial(local: Option<IpAddr>, server: SocketAddr) -> io::Result<TcpS
     Ok(socket.into())
 }
 
-/// Lets the socket's end be a reset (RST), which leaves nothing behind in either kernel.
-pub(crate) fn reset_on_drop(socket: &TcpStream) {
-    let lingered = SockRef::from(socket).set_linger(Some(Duration::ZERO));
-    lingered.expect("invariant: a TCP socket can be told how to end");
+/// Ends a connection with a reset (RST), which leaves nothing behind in either kernel.
+///
+/// It is sent at once. That of a socket which is dropped with a linger of zero waits for the last copy of the descriptor:
+/// a child has one until it has become its own program, and so long the server writes to a phone that has gone.
+pub(crate) fn reset(socket: &TcpStream) {
+    // connect(2): an address without family dissolves the association.
+    rustix::net::connect_unspec(socket).expect("invariant: a TCP socket can be disconnected");
 }
 
 fn read_plain(socket: &mut TcpStream, received: &mut Vec<u8>) -> Option<Ending> {
@@ -459,7 +459,21 @@ fn wait_to_write(error: io::Error, deadline: Instant) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
     use super::*;
+
+    #[test]
+    fn a_reset_arrives_at_once_though_the_descriptor_has_a_copy() -> io::Result<()> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let socket = TcpStream::connect(listener.local_addr()?)?;
+        let (mut peer, _) = listener.accept()?;
+        let _copy = socket.try_clone()?;
+        Connection::on(Transport::Tcp, socket).reset();
+        let written = peer.write(b"x").map_err(|error| error.kind());
+        assert_eq!(written, Err(ErrorKind::ConnectionReset));
+        Ok(())
+    }
 
     #[test]
     fn messages_are_taken_off_a_stream_one_by_one() {

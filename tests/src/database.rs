@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal as UnixSignal, kill};
 use nix::unistd::{Pid, Uid};
 
-use crate::process::{POLL, output, poll, spawn};
+use crate::process::{POLL, output, poll};
 use crate::{Scratch, unique, wait_for_exit};
 
 /// How long a database server is waited for, also on a machine with much else to do.
@@ -242,7 +242,7 @@ impl Database {
         };
         let log = self.scratch.create("database.log");
         let err = log.try_clone().expect("a log can be written to twice");
-        let child = spawn(command.stdin(Stdio::null()).stdout(log).stderr(err));
+        let child = command.stdin(Stdio::null()).stdout(log).stderr(err).spawn();
         self.child = Some(
             child.unwrap_or_else(|error| panic!("{command:?}: {error}; `cargo xtask test` installs it")),
         );
@@ -311,7 +311,7 @@ impl Database {
             }
         };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = spawn(&mut command);
+        let child = command.spawn();
         let mut child =
             child.unwrap_or_else(|error| panic!("{command:?}: {error}; `cargo xtask test` installs it"));
         // A tool that has failed already does not read on; its output says why.
@@ -360,6 +360,8 @@ impl Database {
         command.arg("--no-defaults").arg(format!("--datadir={}", self.data().display()));
         command.arg(format!("--socket={}", self.scratch.file("socket").display()));
         command.arg(format!("--pid-file={}", self.scratch.file("pid").display()));
+        // When it starts it removes every temporary table of its directory, those of other servers, too, which crash then.
+        command.env("TMPDIR", self.scratch.path());
         command.args([&format!("--port={}", self.port), "--bind-address=127.0.0.1", "--skip-name-resolve"]);
         command.args(["--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=32M"]);
         command.args(["--innodb-log-file-size=8M", "--performance-schema=off", "--max-connections=60"]);
@@ -441,7 +443,7 @@ fn template(sql: Sql) -> PathBuf {
             let mut command = Command::new("mariadb-install-db");
             command.arg("--no-defaults").arg(format!("--datadir={}", made.display()));
             command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
-            command.arg("--innodb-log-file-size=8M");
+            command.arg("--innodb-log-file-size=8M").env("TMPDIR", scratch.path());
             if owner.is_root() {
                 command.arg("--user=root");
             }

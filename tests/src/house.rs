@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use crate::address::SIP_PORT;
-use crate::process::spawn;
 use crate::{Algorithm, Database, Message, Phone, Scratch, Sql, Start, loopback, strowger_binary};
 
 /// The server's place in the world: `conf/registrar-db.cfg` with a database.
@@ -145,7 +144,7 @@ pub fn listed(answer: &Message) -> Vec<String> {
 pub fn strowger(state: &Path, arguments: &[&str], input: &str) -> Output {
     let mut command = Command::new(strowger_binary());
     command.args(arguments).env("STATE_DIRECTORY", state);
-    let child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.expect("strowger starts");
     let mut pipe = child.stdin.take().expect("invariant: its input is a pipe");
     // One that has refused its arguments reads nothing.

@@ -27,6 +27,7 @@ mod credentials;
 mod crowd;
 mod database;
 mod dialog;
+pub mod differential;
 mod digest;
 mod house;
 mod link;
@@ -45,7 +46,7 @@ mod streams;
 mod transport;
 mod websocket;
 
-pub use address::{loopback, loopback_v6, unique};
+pub use address::{SIP_PORT, loopback, loopback_v6, unique};
 pub use baresip::Baresip;
 pub use browser::Browser;
 pub use cable::Cable;
@@ -59,7 +60,7 @@ pub use digest::{Algorithm, Challenge, Digest, Subscriber, again, final_answer, 
 pub use house::{House, contacts, listed, strowger};
 pub use link::Link;
 pub use linphone::Linphone;
-pub use message::Message;
+pub use message::{Message, via_port};
 pub use network::Network;
 pub use openssl::{Openssl, OpensslRun, Talk};
 pub use phone::{Cut, PATIENCE, Phone, QUIET};

@@ -142,6 +142,23 @@ impl fmt::Display for Message {
     }
 }
 
+/// The port in the sent-by of the first Via of a message as it came, 5060 if that names none.
+pub fn via_port(message: &str) -> Option<u16> {
+    let is_via = |line: &&str| {
+        let name = line.split(':').next().unwrap_or_default().trim();
+        name.eq_ignore_ascii_case("via") || name.eq_ignore_ascii_case("v")
+    };
+    let start = message.lines().position(|line| is_via(&line))?;
+    let mut lines = message.lines().skip(start);
+    let first = lines.next()?.split_once(':')?.1.to_owned();
+    let value =
+        lines.take_while(|line| line.starts_with([' ', '\t'])).fold(first, |value, line| value + line);
+    let sent_by = value.split([';', ',']).next()?.trim();
+    let after_host = sent_by.rsplit_once(']').map_or(sent_by, |(_, rest)| rest);
+    let port = after_host.rsplit_once(':').and_then(|(_, port)| port.trim().parse().ok());
+    Some(port.unwrap_or(5060))
+}
+
 /// Whether a header name as written is this long name, in any case or in its compact form (RFC 3261 §7.3.3).
 fn is_name(written: &str, long: &str) -> bool {
     const COMPACT: &[(&str, &str)] = &[

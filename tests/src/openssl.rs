@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use crate::certificates::path;
-use crate::process::{poll, spawn};
+use crate::process::poll;
 use crate::{Authority, Identity, PATIENCE, Scratch, unique, wait_for_exit};
 
 /// A client to be started.
@@ -66,7 +66,7 @@ impl Openssl {
     pub fn spawn(mut self) -> OpensslRun {
         let log = self.scratch.create("s_client.log");
         let err = log.try_clone().expect("a log can be written to twice");
-        let child = spawn(self.command.stdin(Stdio::piped()).stdout(log).stderr(err));
+        let child = self.command.stdin(Stdio::piped()).stdout(log).stderr(err).spawn();
         let mut child =
             child.unwrap_or_else(|error| panic!("openssl: {error}; `cargo xtask test` installs it"));
         let input = child.stdin.take().expect("invariant: its input is a pipe");

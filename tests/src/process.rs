@@ -1,33 +1,17 @@
 //! Child processes: ending them, and waiting for their end with a limit.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often a condition outside this process is looked at.
 pub(crate) const POLL: Duration = Duration::from_millis(10);
 
-/// Held while a child begins.
-static BEGINNING: Mutex<()> = Mutex::new(());
-
-/// Waits until no child begins, and lets none begin. A child has a copy of every descriptor of ours until it has become
-/// its own program; so long a socket that another thread drops is not closed, and its peer is told nothing.
-pub(crate) fn no_child_begins() -> MutexGuard<'static, ()> {
-    BEGINNING.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Starts a child; returns when it has become its own program.
-pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
-    let _beginning = no_child_begins();
-    command.spawn()
-}
-
 /// Runs a child to its end.
 pub(crate) fn output(command: &mut Command) -> io::Result<Output> {
-    spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?.wait_with_output()
+    command.stdin(Stdio::null()).output()
 }
 
 /// The signals that tests send.
@@ -63,6 +47,27 @@ impl Usage {
         let descriptors = fs::read_dir(format!("/proc/{id}/fd")).expect("the process is ours").count();
         Self { resident_kb: resident_kb.expect("Linux tells the resident memory in kB"), descriptors }
     }
+}
+
+/// What is behind each descriptor of the process with this id: a path, or a socket with its line of
+/// `/proc/net/tcp` (proc(5): local and remote address in hexadecimal, state 01 established, 08 closed by the
+/// peer, 0A listening).
+///
+/// # Panics
+///
+/// When there is no such process.
+pub(crate) fn open_files(id: u32) -> String {
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{id}/net/{name}")));
+    let tables: String = tables.into_iter().flatten().collect();
+    let behind = |entry: DirEntry| {
+        let link = fs::read_link(entry.path()).ok()?.display().to_string();
+        let inode = link.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        let line =
+            inode.and_then(|inode| tables.lines().find(|line| line.split_whitespace().nth(9) == Some(inode)));
+        Some(format!("{} {link} {}\n", entry.file_name().display(), line.unwrap_or_default()))
+    };
+    let entries = fs::read_dir(format!("/proc/{id}/fd")).expect("the process is ours");
+    entries.flatten().filter_map(behind).collect()
 }
 
 /// Sends a signal to a child of ours.

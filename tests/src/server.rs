@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::address::SIP_PORT;
 use crate::certificates::path;
-use crate::process::{poll, spawn};
+use crate::process::{open_files, poll};
 use crate::{
     Authority, Credentials, Identity, Message, Network, PATIENCE, Scratch, Signal, Transport, Usage,
     loopback, signal, unique, wait_for_exit,
@@ -251,7 +251,7 @@ impl Start {
         }
         let log = scratch.create("server.log");
         let err = log.try_clone().expect("a log can be written to twice");
-        let child = spawn(command.stdin(Stdio::null()).stdout(log).stderr(err));
+        let child = command.stdin(Stdio::null()).stdout(log).stderr(err).spawn();
         let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (authority, network) = (tls.map(|(authority, _)| authority), self.network);
         let state = self.state.unwrap_or_else(|| scratch.file("state"));
@@ -365,6 +365,11 @@ impl Server {
     /// What it uses of the machine now.
     pub fn usage(&self) -> Usage {
         Usage::of(self.child.id())
+    }
+
+    /// What is behind each of its descriptors, for a failing test to print.
+    pub fn open_files(&self) -> String {
+        open_files(self.child.id())
     }
 
     /// Waits until its log says this.
@@ -515,7 +520,7 @@ impl Drop for Server {
 }
 
 /// One OPTIONS that may go no further (RFC 3261 §8.1.1.6): every configuration answers it, mostly with 483.
-fn ping(server: SocketAddr) -> bool {
+pub(crate) fn ping(server: SocketAddr) -> bool {
     let local: SocketAddr = match server {
         SocketAddr::V4(_) => ([127, 0, 0, 1], 0).into(),
         SocketAddr::V6(_) => ([0, 0, 0, 0, 0, 0, 0, 1], 0).into(),

@@ -320,15 +320,33 @@ impl Kamailio {
         arguments: &[&str],
         environment: &[(&str, &str)],
     ) -> Self {
+        Self::start_over(&["udp"], address, configuration, arguments, environment)
+    }
+
+    /// The same, listening over these transports, by their names in `listen`.
+    ///
+    /// # Panics
+    ///
+    /// When it is not installed, or does not start.
+    pub fn start_over(
+        transports: &[&str],
+        address: SocketAddr,
+        configuration: &str,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(configuration);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let listen = format!("listen=udp:{address}");
+        let listen: Vec<String> =
+            transports.iter().map(|transport| format!("listen={transport}:{address}")).collect();
+        let listen = listen.join("\n");
         let lines = text.lines().map(|line| if line.starts_with("listen=") { &listen } else { line });
         let text: String = lines.flat_map(|line| [line, "\n"]).collect();
         let scratch = Scratch::new("kamailio");
         let file = scratch.write("kamailio.cfg", &text);
         let mut command = Command::new(kamailio_binary());
-        command.args(["-DD", "-E", "-T", "-m", "64", "-M", "8", "-n", "1"]).args(arguments);
+        command.args(["-DD", "-E", "-m", "64", "-M", "8", "-n", "1"]).args(arguments);
+        command.args(if transports == ["udp"] { ["-T"].as_slice() } else { &["-N", "1"] });
         command.envs(environment.iter().copied());
         command.arg("-Y").arg(scratch.path()).arg("-P").arg(scratch.file("pid")).arg("-f").arg(file);
         let (log, err) = (scratch.create("stdout.log"), scratch.create("stderr.log"));
@@ -337,6 +355,13 @@ impl Kamailio {
         let mut kamailio = Self { address, child, scratch };
         kamailio.wait_until_it_listens();
         kamailio
+    }
+
+    /// The version that is installed, or `None` if none is.
+    pub fn version() -> Option<String> {
+        let output = Command::new(kamailio_binary()).arg("-v").output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.split_whitespace().skip_while(|word| *word != "kamailio").nth(1).map(str::to_owned)
     }
 
     /// Where it listens.

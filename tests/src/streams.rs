@@ -1,11 +1,13 @@
 //! The connections of one phone: the one that it opened to the server, and those that the server opened to it.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::connection::{PAUSE, reset_on_drop};
+use socket2::SockRef;
+
+use crate::connection::{PAUSE, reset};
 use crate::{Connection, Credentials, Cut, Message, Received, Transport};
 
 /// Connections of one phone, and its listener.
@@ -96,9 +98,13 @@ impl Streams {
     /// Listens no more, and refuses who waits.
     pub(crate) fn stop_listening(&mut self) {
         while let Some(Ok((socket, _))) = self.listener.as_ref().map(TcpListener::accept) {
-            reset_on_drop(&socket);
+            reset(&socket);
         }
-        self.listener = None;
+        if let Some(listener) = self.listener.take() {
+            // A child that begins has a copy, which would go on listening.
+            let stopped = SockRef::from(&listener).shutdown(Shutdown::Both);
+            stopped.expect("invariant: the socket listens");
+        }
     }
 
     pub(crate) fn accepted(&mut self) -> usize {

@@ -8,8 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use end_to_end::{
-    Algorithm, Cable, Challenge, Crowd, Database, Digest, House, Message, Phone, Promise, Server, Signal,
-    Sql, Subscriber, contacts, final_answer, only_strowger,
+    Algorithm, Cable, Challenge, Crowd, Database, Digest, House, Message, PATIENCE, Phone, Promise, SIP_PORT,
+    Scratch, Server, Signal, Sql, Start, Subscriber, contacts, final_answer, loopback, only_strowger,
+    strowger,
 };
 
 /// How long a server may take to find that its database is back.
@@ -110,6 +111,20 @@ fn lines_about_it(log: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
+/// The same as soon as there are more than so many: the log is written by a thread of its own.
+fn lines_after(server: &Server, before: usize, news: &str) -> Vec<String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let log = server.log();
+        let lines = lines_about_it(&log);
+        if lines.len() > before {
+            return lines;
+        }
+        assert!(Instant::now() < deadline, "nothing in the log says that the database is {news}:\n{log}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn expect_no_secrets(server: &Server) {
     let log = server.log();
     for secret in Database::secrets() {
@@ -133,14 +148,12 @@ fn lives_through(
     // It knows by now; it need not say it for every message.
     neighbours.expect_unavailable();
     neighbours.talk();
-    let away = lines_about_it(&server.log());
-    assert!(away.len() > before, "nothing in the log says that the database is away:\n{}", server.log());
+    let away = lines_after(&server, before, "away");
     assert!(away.len() - before <= 3, "one line is enough:\n{}", away.join("\n"));
     comes_back(&mut house.database);
     neighbours.expect_recovery();
-    let back = lines_about_it(&server.log());
-    assert!(back.len() > away.len(), "nothing in the log says that it is back:\n{}", server.log());
-    // The log is written by a thread of its own, so that a line of the first kind may have come late.
+    let back = lines_after(&server, away.len(), "back");
+    // A line of the first kind may have come late.
     assert!(back.len() - before <= 6, "one line of each is enough:\n{}", back.join("\n"));
     neighbours.talk();
     expect_no_secrets(&server);
@@ -333,6 +346,51 @@ fn a_server_that_cannot_flush_ends_all_the_same_and_says_so() {
     assert!(status.is_some(), "it waits for ever:\n{}", server.log());
     assert!(!lines_about_it(&server.log()).is_empty(), "what is lost is not said:\n{}", server.log());
     expect_no_secrets(&server);
+}
+
+/// Bindings are kept in memory, so what one writes the other does not see: the later one is taken for the right one.
+#[test]
+fn of_two_servers_on_the_same_tables_the_later_one_writes() {
+    only_strowger!("Kamailio lets both write");
+    for sql in Sql::SERVERS {
+        let house = House::new(sql, "1");
+        let mut earlier = house.start().spawn();
+        Phone::new(&earlier, "alice").register();
+        let elsewhere = Scratch::new("state");
+        let start = Start::configuration_at("registrar-db", (loopback(), SIP_PORT).into());
+        let url = house.database.url();
+        let start = start.define("DB_MODE", "1").define("DB_URL", &format!("\"{url}\""));
+        let later = start.state(elsewhere.path()).spawn();
+        let bob = Phone::new(&later, "bob");
+        bob.register();
+        assert_eq!(contacts(&Phone::new(&later, "alice")).len(), 1, "{sql:?}");
+
+        let alice = Phone::new(&earlier, "alice");
+        let answer = register(&alice);
+        assert_eq!(answer.status(), Some(503), "{sql:?}: {answer}");
+        earlier.expect_log("another server has taken over");
+        later.expect_log("its connection has been ended");
+
+        let nowhere = Scratch::new("state");
+        let run = |command: &[&str]| strowger(nowhere.path(), &[command, &["--db", &url]].concat(), "");
+        let listed = run(&["contacts", "list"]);
+        let text = String::from_utf8_lossy(&listed.stdout);
+        assert!(
+            listed.status.success() && text.contains("alice") && text.contains("a server writes"),
+            "{text}"
+        );
+        let removed = run(&["contacts", "rm", "alice"]);
+        assert!(!removed.status.success(), "{sql:?}: {removed:?}");
+
+        later.kill_at_once();
+        let deadline = Instant::now() + BACK;
+        while register(&alice).status() != Some(200) {
+            assert!(Instant::now() < deadline, "{sql:?}: {}", earlier.log());
+            thread::sleep(Duration::from_millis(100));
+        }
+        earlier.stop(Signal::Terminate);
+        house.expect_no_doubles();
+    }
 }
 
 #[test]

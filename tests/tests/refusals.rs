@@ -1,6 +1,6 @@
 //! Calls that end before they begin: busy, cancelled, not found (RFC 3261 §9, §16.7, §16.10, §17.2.1).
 
-use end_to_end::{Message, Phone, Server};
+use end_to_end::{Cut, Message, Phone, Server, Start, Transport, only_strowger};
 
 fn ringing_call(server: &Server) -> (Phone, Phone, Message, Message) {
     let (alice, bob) = (Phone::new(server, "alice"), Phone::new(server, "bob"));
@@ -43,6 +43,39 @@ fn a_cancel_of_nothing_is_passed_on() {
     bob.answer(&arrived, 481, "Call/Transaction Does Not Exist");
     alice.expect_response(481, &cancel);
     bob.expect_nothing();
+}
+
+/// RFC 5923 §8.1: where the connection of an INVITE has gone, its CANCEL opens another, and so does the ACK of its failure.
+#[test]
+fn a_cancel_and_the_ack_of_a_failure_open_a_connection_where_theirs_has_gone() {
+    only_strowger!("Kamailio loses what it writes to a connection that has just been reset");
+    let transports = [Transport::Tcp, Transport::Tls];
+    let server = Start::configuration("streams").over(&transports).spawn();
+    for (transport, how) in transports.into_iter().flat_map(|it| [(it, Cut::Close), (it, Cut::Reset)]) {
+        let (alice, bob) = (Phone::over(transport, &server, "alice"), Phone::over(transport, &server, "bob"));
+        let lose_connections = || {
+            bob.cut(how);
+            bob.reconnect();
+        };
+        let invite = alice.request("INVITE", &bob.contact());
+        alice.send(&invite);
+        let arrived = bob.expect_request("INVITE");
+        bob.answer(&arrived, 180, "Ringing");
+        alice.expect_response(180, &invite);
+        lose_connections();
+        let cancel = alice.cancel(&invite);
+        alice.expect_response(200, &cancel);
+        let cancelled = bob.expect_request("CANCEL");
+        assert_eq!(bob.opened_by_server(), 1, "{transport:?} {how:?}: since the cut");
+        bob.answer(&cancelled, 200, "OK");
+        // The failure comes by a connection of the phone's own, and the one that the CANCEL took goes as well.
+        lose_connections();
+        bob.answer(&arrived, 487, "Request Terminated");
+        bob.expect_request("ACK");
+        assert_eq!(bob.opened_by_server(), 1, "{transport:?} {how:?}: since the cut");
+        let refused = alice.expect_response(487, &invite);
+        alice.acknowledge(&invite, &refused);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use end_to_end::{Message, PATIENCE, QUIET, Server, Start, loopback, only_strowger};
+use end_to_end::{Message, PATIENCE, QUIET, Server, Start, loopback, only_strowger, via_port};
 
 /// One line of the manifest.
 struct Case {
@@ -117,21 +117,4 @@ impl Peer {
         }
         None
     }
-}
-
-/// The port in the sent-by of the first Via, 5060 if it names none.
-fn via_port(message: &str) -> Option<u16> {
-    let is_via = |line: &&str| {
-        let name = line.split(':').next().unwrap_or_default().trim();
-        name.eq_ignore_ascii_case("via") || name.eq_ignore_ascii_case("v")
-    };
-    let start = message.lines().position(|line| is_via(&line))?;
-    let mut lines = message.lines().skip(start);
-    let first = lines.next()?.split_once(':')?.1.to_owned();
-    let value =
-        lines.take_while(|line| line.starts_with([' ', '\t'])).fold(first, |value, line| value + line);
-    let sent_by = value.split([';', ',']).next()?.trim();
-    let after_host = sent_by.rsplit_once(']').map_or(sent_by, |(_, rest)| rest);
-    let port = after_host.rsplit_once(':').and_then(|(_, port)| port.trim().parse().ok());
-    Some(port.unwrap_or(5060))
 }

@@ -415,7 +415,7 @@ fn credentials_are_used_again_for_later_calls() {
 #[test]
 fn guessing_is_slowed_down_and_the_neighbour_is_not() {
     only_strowger!("Kamailio lets guess");
-    let (_house, server) = house(&["victim", "neighbour"]);
+    let (_house, mut server) = house(&["victim", "neighbour"]);
     let victim = Phone::new(&server, "victim");
     subscriber("victim").register(&victim);
     let mallory = Phone::new(&server, "victim");
@@ -446,6 +446,10 @@ fn guessing_is_slowed_down_and_the_neighbour_is_not() {
     subscriber("victim").register(&victim);
     let neighbour = Phone::new(&server, "neighbour");
     subscriber("neighbour").register(&neighbour);
+    server.stop(Signal::Terminate);
+    server.expect_log("auth_accepted=3 ");
+    server.expect_log(&format!("auth_wrong={guess} "));
+    assert!(!server.log().contains("auth_slowed=0 "), "{}", server.log());
 }
 
 /// Many users tried from one address: the address is slowed down, whatever names it tries.

@@ -4,6 +4,7 @@
 //! command and the time it took; the first one that fails ends the run with the command that repeats it.
 
 mod callgrind;
+mod fuzz;
 mod packages;
 mod steps;
 
@@ -15,9 +16,11 @@ The project's chores
 
 Usage: cargo xtask <chore>
 
-  test           Run everything: formatting, lints, documentation, unit tests, end-to-end tests
-  test --fast    The same without the end-to-end tests, which need the release build and SIP peers
+  test           Run everything: formatting, lints, documentation, unit tests, fuzzing, end-to-end tests
+  test --fast    The same without fuzzing and the end-to-end tests, which need the release build and SIP peers
   callgrind      Count the instructions of each kind of message, with Valgrind
+  fuzz [TARGET…] [--seconds N] [--jobs N] [--keep] [-- ARGUMENT…]
+                 Fuzz every target (or these) for some seconds; see fuzz/README.md
   help           Print this text
 ";
 
@@ -25,8 +28,12 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
-        ["test"] => packages::ensure().and_then(|()| steps::run(&[steps::FAST, steps::END_TO_END])),
+        rustc if env::var_os(fuzz::WRAPPER).is_some() => fuzz::rustc(rustc),
+        ["test"] => {
+            packages::ensure().and_then(|()| steps::run(&[steps::FAST, steps::FUZZING, steps::END_TO_END]))
+        }
         ["callgrind"] => callgrind::run(),
+        ["fuzz", rest @ ..] => fuzz::run(rest),
         ["test", "--fast"] => steps::run(&[steps::FAST]),
         [] | ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -13,6 +13,7 @@ const NEEDED: &[(&str, &str)] = &[
     ("linphonec", "linphone-cli"),
     ("chromium", "chromium"),
     ("openssl", "openssl"),
+    ("c++", "g++"),
     ("ip", "iproute2"),
     ("kamailio", "kamailio"),
     ("/usr/lib/x86_64-linux-gnu/kamailio/modules/tls.so", "kamailio-tls-modules"),

@@ -32,6 +32,12 @@ pub trait TransactionUser {
         answer: Answer<'_>,
     ) -> Handled<Self::Suspended>;
 
+    /// A script that was to wait cannot, since too many do: its request is answered 503, and it does not go on. What it has
+    /// done that was to be confirmed by the answer is to be undone.
+    fn on_abandoned(&mut self, suspended: Self::Suspended, now: Instant) {
+        let _ = (suspended, now);
+    }
+
     /// A response just before it is forwarded. A dropped provisional or stateless response is not forwarded; a final
     /// response of a transaction is forwarded whatever the verdict, as its client waits for one.
     fn on_reply(&mut self, cx: &mut ReplyContext<'_, Self::State>) -> ReplyVerdict {
@@ -393,6 +399,9 @@ impl<'a, S> RequestContext<'a, S> {
 
     /// Replies: in the transaction if there is one, else without state. `headers` are full lines with CRLF.
     ///
+    /// A request that is no INVITE gets no 408 in a transaction, and no provisional response but a 100, over UDP not before
+    /// the client's Timer E has reached T2 (RFC 4320 §4): nothing is sent then.
+    ///
     /// # Errors
     ///
     /// See [`ReplyError`]; nothing was sent then.
@@ -419,7 +428,8 @@ impl<'a, S> RequestContext<'a, S> {
         Ok(())
     }
 
-    /// Replies without state. The To tag is such that the ACK is recognised and absorbed.
+    /// Replies without state. The To tag is such that the ACK is recognised and absorbed. A provisional response is sent to
+    /// an INVITE alone (RFC 4320 §4.1).
     ///
     /// # Errors
     ///
@@ -575,10 +585,14 @@ impl<'a, S> RequestContext<'a, S> {
         self.plan.silence = silence;
     }
 
-    /// Whether a CANCEL or an ACK belongs to an INVITE transaction that is here; false for other methods.
-    pub fn matches_invite(&self) -> bool {
-        matches!(self.message.method(), sip::Method::Cancel | sip::Method::Ack)
-            && self.core.find_invite(&self.message).is_some()
+    /// Whether a CANCEL belongs to a transaction that is here, or an ACK to one of an INVITE; false for other methods.
+    pub fn matches_transaction(&self) -> bool {
+        let is_of_invite = || self.core.find_invite(&self.message).is_some();
+        match self.message.method() {
+            sip::Method::Cancel => is_of_invite() || self.core.cancels_other(&self.message),
+            sip::Method::Ack => is_of_invite(),
+            _ => false,
+        }
     }
 
     /// Reduces Max-Forwards for what is forwarded, or adds `default_max`. Relaying does this by itself with

@@ -162,6 +162,15 @@ impl OwnedAnswer {
     }
 }
 
+/// How a transport failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportFailure {
+    /// What was sent has not left: an ICMP error came for a datagram, or there is no connection and none could be made.
+    Unreachable,
+    /// The connection has ended behind what was sent: that may have arrived.
+    Broken,
+}
+
 /// What happens to an endpoint.
 #[derive(Debug)]
 pub enum Input<'a> {
@@ -172,10 +181,12 @@ pub enum Input<'a> {
         /// The message, from its first byte to its last.
         bytes: &'a [u8],
     },
-    /// The transport under `path` failed for what was sent there (RFC 3261 §18.4): an ICMP error or a lost connection.
+    /// The transport under `path` failed for what was sent there (RFC 3261 §18.4).
     TransportError {
         /// The way that failed.
         path: Path,
+        /// How.
+        failure: TransportFailure,
     },
     /// The answer to an earlier [`Output::Ask`].
     Answer {

@@ -25,6 +25,7 @@ mod own;
 mod plan;
 mod pool;
 mod proxy;
+mod refused;
 mod reply;
 mod resolve;
 mod server_invite;
@@ -49,6 +50,7 @@ pub use counters::Counters;
 pub use endpoint::Endpoint;
 pub use io::{
     Answer, Ask, AskId, DomainId, FlowId, Input, ListenerId, Outbox, Output, OwnedAnswer, Path, Rows, Select,
+    TransportFailure,
 };
 pub use own::Own;
 pub use steer::steer;

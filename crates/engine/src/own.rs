@@ -76,7 +76,7 @@ impl core::fmt::Write for Text<'_> {
     }
 }
 
-/// The port that a transport has by default (RFC 3261 §18.1.1, RFC 7118 §5.3).
+/// The port that a transport has by default (RFC 3261 §18.1.1, RFC 7118 §5.5).
 pub(crate) fn default_port(transport: Transport) -> u16 {
     match transport {
         Transport::Tls => 5061,
@@ -108,7 +108,7 @@ pub(crate) fn is_websocket(transport: Transport) -> bool {
     matches!(transport, Transport::Ws | Transport::Wss)
 }
 
-/// Whether `transport` of a URI may mean a listener's: `ws` stands for both kinds (RFC 7118 §4.2).
+/// Whether `transport` of a URI may mean a listener's: `ws` stands for both kinds (RFC 7118 §5.2).
 fn is_meant(asked: Transport, listener: Transport) -> bool {
     asked == listener || (asked == Transport::Ws && listener == Transport::Wss)
 }
@@ -477,7 +477,7 @@ mod tests {
         assert_eq!(own.connection_of(&parsed(&plain), ListenerId(3)), None);
     }
 
-    /// RFC 3261 §26.2.2: in a `sips` URI the transport is the one under TLS; RFC 7118 §4.2: `ws` is both.
+    /// RFC 3261 §26.2.2: in a `sips` URI the transport is the one under TLS; RFC 7118 §5.2: `ws` is both.
     #[test]
     fn own_uris_are_recognised_by_what_their_transport_means() {
         let own = own();

@@ -96,6 +96,8 @@ pub(crate) struct Plan {
     pub(crate) validated: bool,
     /// The edits that count for what was relayed.
     pub(crate) relayed: Option<sip::Mark>,
+    /// Whether the addresses of a name have one order, however they were told.
+    pub(crate) ordered: bool,
     /// Whether something left without state.
     pub(crate) forwarded: bool,
     /// The status that was replied.

@@ -67,8 +67,10 @@ pub(crate) fn arrival(message: &Message<'_>, path: Path, transport: Transport) -
     };
     let source = canonical(path.remote.ip());
     let rport = via.rport().map(|_| path.remote.port());
-    // RFC 3581 §4: with rport, received is added even where it equals sent-by.
-    let received = (rport.is_some() || via.host.ip() != Some(source)).then_some(source);
+    // RFC 3581 §4: with rport, received is added even where it equals sent-by. One that the client wrote is
+    // never left: who forwards the response without state would send it there.
+    let is_written = rport.is_some() || via.says_received() || via.host.ip() != Some(source);
+    let received = is_written.then_some(source);
     let fix = ViaFix { received, rport, forced: false };
     if !is_datagram(transport) {
         let reply_path = Path { fallback_port: fallback_port(&via, transport), ..path };
@@ -95,10 +97,9 @@ pub(crate) fn unicast(ip: Option<IpAddr>) -> Option<IpAddr> {
     ip.filter(|ip| !ip.is_multicast() && !ip.is_unspecified() && *ip != IpAddr::from([255, 255, 255, 255]))
 }
 
-/// The way on for a response without state: the connection of the request, `path.flow`, or the topmost Via below ours
+/// The way on for a response without state: the connection of the request, `path.flow`, or `via`, the topmost below ours
 /// (RFC 3261 §18.2.2).
-pub(crate) fn next_via_path(message: &Message<'_>, path: Path, transport: Transport) -> Option<Path> {
-    let via = message.via_below()?;
+pub(crate) fn next_via_path(via: &Via<'_>, path: Path, transport: Transport) -> Option<Path> {
     let port = via.port.unwrap_or(default_port(via.transport));
     let maddr = via.maddr().and_then(|maddr| unicast(maddr.ip()));
     let (ip, port) = match (maddr, via.received()) {
@@ -113,7 +114,7 @@ pub(crate) fn next_via_path(message: &Message<'_>, path: Path, transport: Transp
     let remote = SocketAddr::new(ip, port);
     Some(match is_datagram(transport) {
         true => Path { flow: FlowId::NONE, remote, ..path },
-        false => Path { remote, fallback_port: fallback_port(&via, transport), ..path },
+        false => Path { remote, fallback_port: fallback_port(via, transport), ..path },
     })
 }
 
@@ -173,9 +174,10 @@ impl<S> Core<S> {
         tag
     }
 
-    /// Whether an ACK belongs to a response of our own.
+    /// Whether the ACK at hand belongs to a response of our own that was sent without state.
     pub(crate) fn is_own_ack(&self, ack: &Message<'_>) -> bool {
-        ack.to_tag().is_some_and(|tag| tag.len() == 13 && tag == self.to_tag(ack))
+        let is_own = |tag: &[u8]| tag.len() == 13 && tag == self.to_tag(ack);
+        self.refused.holds(self.hash) || ack.to_tag().is_some_and(is_own)
     }
 
     /// Appends a response of our own to `out`.
@@ -266,7 +268,8 @@ impl<S> Core<S> {
         }
     }
 
-    /// Replies without state.
+    /// Replies without state. A provisional response goes to an INVITE alone: to another request there is none but a 100
+    /// at its time (RFC 4320 §4.1), which nobody knows here.
     pub(crate) fn reply_stateless(
         &mut self,
         request: &Message<'_>,
@@ -274,6 +277,10 @@ impl<S> Core<S> {
         reply: &Reply<'_>,
         out: &mut Outbox,
     ) {
+        if reply.status < 200 && request.method() != Method::Invite {
+            return;
+        }
+        self.note_stateless(request, reply.status);
         let start = out.bytes.len();
         self.write_reply(request, arrival.fix, reply, &mut out.bytes);
         let _ = self.queue(request, arrival.reply_path, start, out);
@@ -306,6 +313,11 @@ impl<S> Core<S> {
         let Some(entry) = self.table.get(id) else { return Err(ReplyError::AlreadyFinal) };
         if entry.server.is_final() {
             return Err(ReplyError::AlreadyFinal);
+        }
+        if reply.status == 408 && entry.method != Method::Invite {
+            // RFC 4320 §4.2: the client knows by itself.
+            self.stay_silent(id, now);
+            return Ok(());
         }
         let (fix, path) = (entry.fix, entry.reply_path);
         let start = out.bytes.len();

@@ -18,7 +18,7 @@ const TTL: Duration = Duration::from_secs(30);
 /// Names remembered at most; past it all are forgotten.
 const NAMES_MAX: usize = 4_096;
 /// Addresses remembered for one name.
-const ADDRESSES_MAX: usize = 4;
+pub(crate) const ADDRESSES_MAX: usize = 4;
 /// Longest name that is asked for (RFC 1035 §2.3.4).
 const NAME_BYTES_MAX: usize = 255;
 

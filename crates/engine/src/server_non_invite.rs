@@ -16,7 +16,7 @@ use core::time::Duration;
 pub(crate) enum ServerNonInvite {
     /// Waiting for the user; retransmissions are absorbed.
     Trying,
-    /// A 100 was sent; it is sent again.
+    /// A 100 was sent, or is due; it is sent again.
     Proceeding,
     /// A final response was sent; it is sent again.
     Completed,
@@ -41,14 +41,24 @@ impl ServerNonInvite {
         }
     }
 
+    /// The client's Timer E has reached T2; whether a 100 is due.
+    pub(crate) fn on_resend(&mut self) -> bool {
+        let due = *self == ServerNonInvite::Trying;
+        if due {
+            *self = ServerNonInvite::Proceeding;
+        }
+        due
+    }
+
     /// The user sends a response.
     pub(crate) fn on_response(&mut self, status: u16, timers: &Timers, delivery: Delivery) -> Actions {
         if !matches!(self, ServerNonInvite::Trying | ServerNonInvite::Proceeding) {
             return Actions::NONE;
         }
         if status < 200 {
-            // RFC 4320 §4.1: no provisional response but 100.
-            if status != 100 {
+            // RFC 4320 §4.1: no provisional response but 100, and where messages get lost that not before its time.
+            let early = *self == ServerNonInvite::Trying && delivery == Delivery::Unreliable;
+            if status != 100 || early {
                 return Actions::NONE;
             }
             *self = ServerNonInvite::Proceeding;
@@ -66,6 +76,21 @@ impl ServerNonInvite {
             }
         };
         Actions { emit: Emit::New, resend: Arm::Stop, expire, ..Actions::NONE }
+    }
+
+    /// No final response will be sent (RFC 4320 §4.2). The client sends its request again for so long all the same; taken
+    /// for a new one, it would be carried out twice.
+    pub(crate) fn on_silence(&mut self, left: Duration, delivery: Delivery) -> Actions {
+        match delivery.unless_reliable(left).filter(|left| !left.is_zero()) {
+            Some(after) => {
+                *self = ServerNonInvite::Completed;
+                Actions { resend: Arm::Stop, expire: Arm::After(after), ..Actions::NONE }
+            }
+            None => {
+                *self = ServerNonInvite::Terminated;
+                Actions::END
+            }
+        }
     }
 
     /// Timer J.
@@ -104,6 +129,7 @@ mod tests {
         let timers = Timers::default();
         let (mut machine, _) = ServerNonInvite::start(&timers);
         assert_eq!(machine.on_request(), Actions::NONE);
+        assert!(machine.on_resend());
         assert_eq!(machine.on_response(100, &timers, UDP).emit, Emit::New);
         assert_eq!(machine.on_request().emit, Emit::Again);
         assert_eq!(machine.on_response(200, &timers, UDP).expire, Arm::After(timers.timer_j));
@@ -118,5 +144,16 @@ mod tests {
         let (mut machine, _) = ServerNonInvite::start(&timers);
         assert_eq!(machine.on_response(183, &timers, UDP), Actions::NONE);
         assert_eq!(machine, ServerNonInvite::Trying);
+    }
+
+    #[test]
+    fn a_100_before_its_time_passes_on_reliable_transports_only() {
+        let timers = Timers::default();
+        let (mut machine, _) = ServerNonInvite::start(&timers);
+        assert_eq!(machine.on_response(100, &timers, UDP), Actions::NONE);
+        assert!(machine.on_resend() && !machine.on_resend());
+        assert_eq!(machine.on_response(100, &timers, UDP).emit, Emit::New);
+        let (mut machine, _) = ServerNonInvite::start(&timers);
+        assert_eq!(machine.on_response(100, &timers, Delivery::Reliable).emit, Emit::New);
     }
 }

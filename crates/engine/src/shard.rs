@@ -11,6 +11,7 @@ use crate::machine::{Actions, Arm, Delivery, Emit, Report};
 use crate::own::{Own, default_port};
 use crate::plan::Works;
 use crate::pool::Pool;
+use crate::refused::Refused;
 use crate::reply::{Heard, Reply, is_datagram};
 use crate::resolve::Resolver;
 use crate::server_invite::ServerInvite;
@@ -46,6 +47,7 @@ pub(crate) struct Core<S> {
     pub(crate) heard: Heard,
     pub(crate) waiting: Waiting,
     pub(crate) refusals: Refusals,
+    pub(crate) refused: Refused,
     pub(crate) domains: Domains,
     /// For parsing what a transaction holds, beside the message at hand.
     pub(crate) spare: Index,
@@ -73,6 +75,7 @@ impl<S> Core<S> {
             resolver: Resolver::new(config.limits.resolves_max, &keys),
             waiting: Waiting::new(WAITING_MAX, &keys),
             refusals: Refusals::new(&keys),
+            refused: Refused::default(),
             domains: Domains::new(&keys),
             keys,
             config,
@@ -138,6 +141,13 @@ impl<S> Core<S> {
     /// The INVITE that a CANCEL or an ACK is for (RFC 3261 §9.2, §17.2.3).
     pub(crate) fn find_invite(&self, message: &Message<'_>) -> Option<EntryId> {
         self.find_as(message, Method::Invite)
+    }
+
+    /// Whether a CANCEL is for a request that is here and no INVITE (RFC 3261 §9.2). It does not say which method that has,
+    /// which is a part of the key: those that have a name of their own are found.
+    pub(crate) fn cancels_other(&self, cancel: &Message<'_>) -> bool {
+        let is_other = |method: &&Method| !matches!(method, Method::Invite | Method::Ack | Method::Cancel);
+        Method::NAMED.iter().filter(is_other).any(|method| self.find_as(cancel, *method).is_some())
     }
 
     fn find_as(&self, message: &Message<'_>, method: Method) -> Option<EntryId> {
@@ -307,17 +317,21 @@ impl<S> Core<S> {
         let actions = match (&mut entry.server, which) {
             (Server::Invite(machine), Which::Resend) => machine.on_resend(timers),
             (Server::Invite(machine), Which::Expire) => machine.on_expire(),
-            (Server::NonInvite(ServerNonInvite::Trying), Which::Resend) => {
-                // RFC 4320 §4.1: now that the client's Timer E has reached T2.
-                self.keep_transaction(id);
-                self.reply_local(id, 100, now, out);
+            (Server::NonInvite(machine), Which::Resend) => {
+                if machine.on_resend() {
+                    self.keep_transaction(id);
+                    self.reply_local(id, 100, now, out);
+                }
                 return;
             }
-            (Server::NonInvite(_), Which::Resend) => Actions::NONE,
             (Server::NonInvite(machine), Which::Expire) => machine.on_expire(),
         };
         if actions.report == Report::Timeout {
             self.counters.ack_timeouts += 1;
+            if is_magic_key(&entry.key) {
+                // Timer H. The ACK may still come.
+                self.refused.remember(entry.hash);
+            }
         }
         if actions.emit == Emit::Again {
             self.resend_response(id, out);
@@ -505,12 +519,9 @@ pub(crate) fn request_key(message: &Message<'_>, method: Method) -> Option<Small
     write_request_key(message, method, &mut key).then_some(key)
 }
 
-/// The [`request_key`] of an INVITE with this Via; `None` without the magic cookie.
-pub(crate) fn via_key(via: &Via<'_>) -> Option<SmallVec<[u8; KEY_INLINE]>> {
-    let branch = via.branch().filter(|branch| crate::branch::is_magic(branch) && branch.len() > 7)?;
-    let mut key = SmallVec::from_slice(b"3I");
-    write_via_key(branch, via, &mut key);
-    Some(key)
+/// Whether a [`request_key`] is that of a branch with the magic cookie.
+pub(crate) fn is_magic_key(key: &[u8]) -> bool {
+    key.first() == Some(&b'3')
 }
 
 fn write_via_key(branch: &[u8], via: &Via<'_>, key: &mut SmallVec<[u8; KEY_INLINE]>) {
@@ -535,11 +546,11 @@ fn write_request_key(message: &Message<'_>, method: Method, key: &mut SmallVec<[
         Method::Invite => key.push(b'I'),
         Method::Cancel => key.push(b'C'),
         _ => {
-            key.extend_from_slice(message.method_bytes());
+            key.extend_from_slice(method.as_str().map_or(message.method_bytes(), str::as_bytes));
             key.push(b' ');
         }
     }
-    if key.first() == Some(&b'3') {
+    if is_magic_key(key) {
         write_via_key(branch, &via, key);
         return true;
     }

@@ -118,6 +118,8 @@ pub(crate) struct Branch {
     pub(crate) free: bool,
     /// The listener and the port of the peer to be tried when `path` fails before anything has come back.
     pub(crate) second: Option<(ListenerId, u16)>,
+    /// Whether it was sent a second time as its first connection had broken.
+    pub(crate) sent_again: bool,
     /// Its place among those that wait on streams.
     pub(crate) waiting: WaitId,
     pub(crate) cookie: u64,
@@ -199,6 +201,17 @@ pub(crate) struct Entry<S> {
 }
 
 impl<S> Entry<S> {
+    /// Whether the client of a request that is no INVITE has given up by its Timer F (RFC 3261 §17.1.2.2).
+    pub(crate) fn is_given_up(&self, timer_f: Duration, now: Instant) -> bool {
+        self.method != Method::Invite && now >= self.created + timer_f
+    }
+
+    /// Whether a failure of a branch goes upstream as it came: a 503 becomes a 500 (RFC 3261 §16.7 item 6), and a request
+    /// that is no INVITE gets no 408, and nothing at all once its client has given up (RFC 4320 §4.2).
+    pub(crate) fn passes_on(&self, status: u16, timer_f: Duration, now: Instant) -> bool {
+        status != 503 && (self.method == Method::Invite || status != 408 && !self.is_given_up(timer_f, now))
+    }
+
     /// The breadth that branches without final response hold (RFC 5393 §5.3.3).
     pub(crate) fn pending_breadth(&self) -> u32 {
         let pending = self.branches.iter().filter(|branch| !branch.is_final());

@@ -172,6 +172,18 @@ fn a_cancel_is_retransmitted_until_it_is_answered() {
     assert_eq!(network.sent_at(BOB, "CANCEL"), [0, 500, 1500]);
 }
 
+/// RFC 3261 §9.1, §17.1.2.2: a copy of the INVITE's provisional response that comes late answers no CANCEL.
+#[test]
+fn a_late_provisional_response_does_not_stop_the_cancel() {
+    let (mut network, invite, received) = invited(to_bob());
+    network.send(BOB, received.respond(180, "bob"));
+    network.alice(&invite.cancel());
+    network.until_ms(100);
+    network.send(BOB, received.respond(180, "bob"));
+    network.until_ms(2000);
+    assert_eq!(network.sent_at(BOB, "CANCEL"), [0, 500, 1500]);
+}
+
 /// RFC 3261 §16.7 item 3: responses to our own CANCEL are not forwarded.
 #[test]
 fn responses_to_our_cancel_are_not_forwarded() {

@@ -198,6 +198,38 @@ fn challenges_are_collected() {
     }
 }
 
+/// RFC 8760 §2.5: the challenges of one response keep their order, whichever response they are added to.
+#[test]
+fn challenges_of_one_response_keep_their_order() {
+    let bobs = [
+        "Proxy-Authenticate: Digest realm=\"bob\", nonce=\"1\", algorithm=SHA-512-256",
+        "WWW-Authenticate: Digest realm=\"bob\", nonce=\"1\", algorithm=SHA-256",
+        "Proxy-Authenticate: Digest realm=\"bob\", nonce=\"1\", algorithm=MD5",
+    ];
+    let carols = [
+        "WWW-Authenticate: Digest realm=\"carol\", nonce=\"2\", algorithm=SHA-256",
+        "WWW-Authenticate: Digest realm=\"carol\", nonce=\"2\", algorithm=MD5",
+    ];
+    for bob_is_first in [true, false] {
+        let (mut network, _, received) = forked(&TWO);
+        let bob = |network: &mut Network| {
+            network.send(BOB, received[0].respond_with(407, "bob", &bobs, ""));
+        };
+        if bob_is_first {
+            bob(&mut network);
+        }
+        network.send(CAROL, received[1].respond_with(401, "carol", &carols, ""));
+        if !bob_is_first {
+            bob(&mut network);
+        }
+        let text = network.one(ALICE).text();
+        for lines in [&bobs[..], &carols[..]] {
+            let places: Vec<_> = lines.iter().map(|line| text.find(line)).collect();
+            assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}\n{text}");
+        }
+    }
+}
+
 /// RFC 3261 §16.7 item 5: a 6xx cancels the others at once, and goes upstream when they have ended.
 #[test]
 fn a_6xx_cancels_the_others_and_wins() {
@@ -310,6 +342,42 @@ fn the_same_target_is_tried_once() {
     assert_eq!(finals(&network), ["486"]);
     network.settle();
     assert_eq!(network.sent_at(BOB, "INVITE"), [0]);
+}
+
+/// RFC 4320 §4.2: the second target of a serial search answers when the client has given up: nobody hears it, and nothing
+/// is left.
+#[test]
+fn a_late_success_of_a_non_invite_leaves_nothing() {
+    let mut network = Network::new(Script::fork(&[(BOB_URI, 1000), (CAROL_URI, 500)]));
+    network.alice(&Request::options(1));
+    network.until_ms(SIXTY_FOUR_T1 + 100);
+    let received = network.take(CAROL).pop().expect("an OPTIONS");
+    network.send(CAROL, received.respond(200, "carol"));
+    assert!(network.sent_at(ALICE, "200").is_empty());
+    network.settle();
+}
+
+/// The same with a failure, whether it is forwarded as it comes or chosen from several.
+#[test]
+fn a_late_failure_of_a_non_invite_goes_nowhere() {
+    for first in [None, Some(404)] {
+        let mut network = Network::new(Script::fork(&[(BOB_URI, 1000), (CAROL_URI, 500)]));
+        network.alice(&Request::options(1));
+        let received = network.only(BOB, "OPTIONS");
+        if let Some(status) = first {
+            network.until_ms(10_000);
+            network.send(BOB, received.respond(status, "bob"));
+        }
+        network.until_ms(SIXTY_FOUR_T1 + 100);
+        let received = network.take(CAROL).pop().expect("an OPTIONS");
+        network.send(CAROL, received.respond(486, "carol"));
+        assert_eq!(network.labels(ALICE), ["100"]);
+        // A copy of the request that was under way is absorbed.
+        network.alice(&Request::options(1));
+        network.assert_quiet(CAROL);
+        network.settle();
+        assert!(network.take(ALICE).iter().all(|seen| seen.status() == Some(100)));
+    }
 }
 
 /// RFC 3261 §16.7 item 6: no final response from anybody: 408, once.

@@ -81,6 +81,72 @@ fn the_ack_of_a_503_is_absorbed() {
     network.settle();
 }
 
+/// The same within a dialog, whose To tag is not ours: its branch says what it belongs to (RFC 3261 §17.1.1.3), and the ACK of
+/// a 2xx has another one.
+#[test]
+fn the_ack_of_a_503_within_a_dialog_is_absorbed() {
+    let mut config = config();
+    config.limits.transactions_max = 1;
+    let mut network = Network::with(config, to_bob());
+    let invite = Request::invite(0);
+    network.alice(&invite);
+    let received = network.only(BOB, "INVITE");
+    network.send(BOB, received.accept("bob"));
+    let accepted = network.only(ALICE, "200");
+    let again = invite.in_dialog("INVITE", &accepted);
+    for _ in 0..2 {
+        network.alice(&again);
+        let refused = network.one(ALICE);
+        assert_eq!((refused.status(), refused.to_tag()), (Some(503), Some("bob".to_owned())));
+        network.alice(&again.ack(&refused));
+        network.assert_quiet(BOB);
+    }
+    assert_eq!(network.engine.user().count("request ACK"), 0);
+    network.alice(&invite.ack_2xx(&accepted));
+    assert_eq!(network.labels(BOB), ["ACK"]);
+    network.settle();
+}
+
+/// A copy of what was refused may find room and be accepted before the ACK of the refusal comes.
+#[test]
+fn the_ack_of_a_503_is_absorbed_though_a_copy_was_accepted() {
+    let mut config = config();
+    config.limits.transactions_max = 1;
+    let mut network = Network::with(config, to_bob());
+    network.alice(&Request::options(0));
+    let options = network.only(BOB, "OPTIONS");
+    let invite = Request::invite(1);
+    network.alice(&invite);
+    let refused = network.only(ALICE, "503");
+    network.send(BOB, options.respond(200, "bob"));
+    network.pass(Duration::from_secs(33));
+    network.alice(&invite);
+    let received = network.only(BOB, "INVITE");
+    network.send(BOB, received.accept("bob"));
+    network.take(BOB);
+    network.alice(&invite.ack(&refused));
+    network.assert_quiet(BOB);
+    assert_eq!(network.engine.user().count("request ACK"), 0);
+    network.settle();
+}
+
+/// And when it comes after Timer H.
+#[test]
+fn the_late_ack_of_a_failure_within_a_dialog_is_absorbed() {
+    let mut network = Network::new(to_bob());
+    let mut again = Request::invite(0).with_to_tag("bob");
+    again.lines.clear();
+    network.alice(&again);
+    let received = network.only(BOB, "INVITE");
+    network.send(BOB, received.respond(486, "bob"));
+    let refused = network.only(ALICE, "486");
+    network.settle();
+    network.take(BOB);
+    network.alice(&again.ack(&refused));
+    network.assert_quiet(BOB);
+    assert_eq!(network.engine.user().count("request ACK"), 0);
+}
+
 /// More targets than `branches_max` are refused to the script; those below the limit are tried.
 #[test]
 fn targets_past_the_limit_are_refused() {

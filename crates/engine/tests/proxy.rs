@@ -62,6 +62,16 @@ fn a_forged_received_is_replaced() {
     assert!(!via.contains("192.0.2.1"), "{via}");
 }
 
+/// Nor can one that comes from where its sent-by says.
+#[test]
+fn a_received_that_the_client_wrote_is_replaced_where_sent_by_is_the_source() {
+    let seen =
+        forwarded(&Request::invite(1).via("SIP/2.0/UDP 10.0.1.1:5060;received=192.0.2.1;branch=z9hG4bKx"));
+    let via = &seen.vias()[1];
+    assert_eq!(param(via, "received").as_deref(), Some("10.0.1.1"));
+    assert!(!via.contains("192.0.2.1"), "{via}");
+}
+
 /// RFC 3581 §4: `rport` is filled with the source port, and `received` is added even where it equals sent-by.
 #[test]
 fn rport_is_filled_and_received_added() {
@@ -304,6 +314,36 @@ fn an_unknown_method_is_proxied_as_a_non_invite() {
 
 // --- what must not change (RFC 3261 §16.6 item 1) ------------------------------------------------------------------
 
+/// RFC 7616 §3.6: a proxy is transparent to the digest of others, in both directions.
+#[test]
+fn digest_header_fields_of_others_pass_untouched() {
+    let credentials = [
+        "Authorization: Digest  username=\"a\\\"b\", realm=\"x\" ,nonce=\"n\",uri=\"sip:bob@example.org\",\r\n  response=\"00\"",
+        "Proxy-Authorization: digest REALM=other",
+    ];
+    let answers = [
+        "WWW-Authenticate:Digest realm=\"x\",  algorithm=SHA-256, opaque=\"\\\"\", charset=UTF-8",
+        "Authentication-Info:  qop=auth ,rspauth=\"00\",nextnonce=\"y\"",
+        "Proxy-Authentication-Info: nextnonce=\"z\"",
+    ];
+    for (status, lines) in [(401, &answers[..1]), (200, &answers[1..])] {
+        let mut network = Network::new(to_bob());
+        let mut request = Request::invite(1);
+        request.lines.extend(credentials.map(str::to_owned));
+        network.alice(&request);
+        let seen = network.only(BOB, "INVITE");
+        for line in credentials {
+            assert!(seen.text().contains(&format!("\r\n{line}\r\n")), "{line}\n{}", seen.text());
+        }
+        network.take(ALICE);
+        network.send(BOB, seen.respond_with(status, "bob", lines, ""));
+        let text = network.one(ALICE).text();
+        for line in lines {
+            assert!(text.contains(&format!("\r\n{line}\r\n")), "{line}\n{text}");
+        }
+    }
+}
+
 /// RFC 3261 §16.6 item 1: header fields keep their bytes and their order; the body is not touched.
 #[test]
 fn unknown_headers_and_the_body_are_forwarded_byte_for_byte() {
@@ -487,6 +527,24 @@ fn an_unknown_cancel_is_forwarded_statelessly() {
     network.alice(&to_bob_directly(Request::invite(1)).cancel());
     assert_eq!(network.labels(BOB), ["CANCEL"]);
     network.assert_quiet(ALICE);
+    network.assert_at_rest();
+}
+
+/// RFC 3261 §9.2, §16.10: a CANCEL of a request that is no INVITE is answered 200 and has no effect.
+#[test]
+fn a_cancel_of_another_request_than_an_invite_is_answered_200_and_changes_nothing() {
+    let mut network = Network::new(Script::proxy());
+    let request = to_bob_directly(Request::new("MESSAGE", 1));
+    network.alice(&request);
+    let received = network.only(BOB, "MESSAGE");
+    for _ in 0..2 {
+        network.alice(&request.cancel());
+    }
+    assert_eq!(network.labels(ALICE), ["200", "200"]);
+    network.assert_quiet(BOB);
+    network.send(BOB, received.respond(202, "bob"));
+    assert_eq!(network.labels(ALICE), ["202"]);
+    network.settle();
     network.assert_at_rest();
 }
 

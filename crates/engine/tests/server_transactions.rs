@@ -214,6 +214,22 @@ fn a_408_to_a_non_invite_is_not_forwarded() {
     assert!(network.sent_at(ALICE, "408").is_empty());
 }
 
+/// RFC 4320 §4.2: whoever gets no final response asks until Timer F; that is the same request still (RFC 3261 §17.2.3).
+#[test]
+fn a_request_that_is_left_unanswered_is_not_carried_out_twice() {
+    let mut network = Network::new(to_bob());
+    let options = Request::options(1);
+    network.alice(&options);
+    let received = network.only(BOB, "OPTIONS");
+    network.send(BOB, received.respond(408, "bob"));
+    for ms in [500, 1500, 3500, 7500, 11_500, 31_500] {
+        network.until_ms(ms);
+        network.alice(&options);
+    }
+    assert_eq!(network.sent_at(BOB, "OPTIONS"), [0]);
+    network.settle();
+}
+
 /// RFC 4320 §4.3, RFC 6026 §7.3: a response without a transaction is not forwarded by a stateful proxy.
 #[test]
 fn a_late_response_to_a_non_invite_is_dropped() {

@@ -7,7 +7,7 @@ mod rig;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use engine::{Config, DomainId, FlowId, Input, Listener, ListenerId, Path};
+use engine::{Config, DomainId, FlowId, Input, Listener, ListenerId, Path, TransportFailure};
 use rig::text::inside_brackets;
 use rig::{ALICE, BOB, CAROL, Network, PROXY, Request, Script, Seen, T1, param, script};
 use sip::Transport;
@@ -137,10 +137,9 @@ fn a_forged_connection_is_not_used() {
     // The last digit of the connection's number.
     let forged = format!("{}8{}", &branch[..26], &branch[27..]);
     assert_ne!(branch, forged);
+    let before = network.log.len();
     network.send(BOB, response.replace(&branch, &forged));
-    let path = network.last_path();
-    assert_eq!(path.flow, FlowId::NONE);
-    assert_eq!(path.remote, ALICE, "the way that the Via says");
+    assert_eq!(network.log.len(), before + 1, "nothing but what Bob sent: {}", network.ladder());
 }
 
 // --- which transport (RFC 3263 §4.1, RFC 5630, RFC 7118) ------------------------------------------------------------------
@@ -396,9 +395,16 @@ fn a_forged_connection_in_a_route_is_not_followed() {
 const BOB_BY_TCP: &str = "sip:bob@10.0.2.1:5060;transport=tcp";
 const CAROL_BY_TCP: &str = "sip:carol@10.0.2.2:5060;transport=tcp";
 
+/// No connection can be made.
 fn lost(network: &mut Network, listener: ListenerId, remote: SocketAddr) {
     let path = Path::new(listener, None, remote);
-    network.handle(Input::TransportError { path });
+    network.handle(Input::TransportError { path, failure: TransportFailure::Unreachable });
+}
+
+/// A connection ends behind what was sent by it.
+fn broken(network: &mut Network, remote: SocketAddr) {
+    let path = Path { flow: FlowId(9), ..Path::new(TCP, Some(PROXY.ip()), remote) };
+    network.handle(Input::TransportError { path, failure: TransportFailure::Broken });
 }
 
 #[test]
@@ -504,6 +510,92 @@ fn a_phone_behind_a_nat_is_not_looked_for_at_its_private_address() {
     network.alice(&Request::invite(1));
     lost(&mut network, TCP, registered);
     assert_eq!(network.labels(ALICE), ["100", "500"]);
+    network.settle();
+}
+
+/// The first copy may have arrived: what it is answered counts, and its receiver takes the second for a copy (RFC 3261
+/// §17.2.3, §18.2.2).
+#[test]
+fn a_request_whose_connection_breaks_is_sent_again_with_the_same_branch() {
+    for uri in [BOB_BY_TCP, "sip:bob@10.0.2.1"] {
+        let mut network = network(Script::fork(&[(uri, 1000), (CAROL_BY_TCP, 500)]));
+        network.alice(&long(1));
+        let first = network.only(BOB, "INVITE");
+        broken(&mut network, BOB);
+        let second = network.only(BOB, "INVITE");
+        assert_eq!((second.text(), network.last_path().listener), (first.text(), TCP));
+        assert_eq!(network.last_path().flow, FlowId::NONE);
+        network.assert_quiet(CAROL);
+        let bobs = Path { flow: FlowId(10), ..Path::new(TCP, Some(PROXY.ip()), BOB) };
+        network.send_on(bobs, first.accept("bob"));
+        assert_eq!(network.labels(ALICE), ["100", "200"]);
+        network.settle();
+    }
+}
+
+/// RFC 3261 §16.9, RFC 3263 §4.3; §18.1.1: UDP is for peers that have no TCP, and this one had a connection.
+#[test]
+fn a_request_whose_connection_breaks_twice_takes_the_next_target() {
+    for fails in [broken, |network: &mut Network, remote| lost(network, TCP, remote)] {
+        for uri in [BOB_BY_TCP, "sip:bob@10.0.2.1"] {
+            let mut network = network(Script::fork(&[(uri, 1000), (CAROL_BY_TCP, 500)]));
+            network.alice(&long(1));
+            broken(&mut network, BOB);
+            assert_eq!(network.labels(BOB), ["INVITE", "INVITE"]);
+            fails(&mut network, BOB);
+            network.assert_quiet(BOB);
+            let carol = network.only(CAROL, "INVITE");
+            network.send(CAROL, carol.respond(486, "carol"));
+            assert_eq!(network.labels(ALICE), ["100", "486"]);
+            network.settle();
+        }
+    }
+}
+
+/// RFC 3261 §17.2.2: on a stream its receiver may have forgotten it, and would take a copy for a new one; nor is it sent by
+/// UDP, which is for peers that have no TCP (§18.1.1).
+#[test]
+fn a_request_that_is_no_invite_is_not_sent_again_when_its_connection_breaks() {
+    let mut network = network(Script::fork(&[("sip:bob@10.0.2.1", 1000), (CAROL_BY_TCP, 500)]));
+    let mut options = Request::options(1);
+    options.body = "y".repeat(1_300);
+    network.alice(&options);
+    assert_eq!(network.last_path().listener, TCP);
+    broken(&mut network, BOB);
+    assert_eq!(network.labels(BOB), ["OPTIONS"]);
+    let carol = network.only(CAROL, "OPTIONS");
+    network.send(CAROL, carol.respond(200, "carol"));
+    assert_eq!(network.labels(ALICE), ["200"]);
+    network.settle();
+}
+
+/// RFC 3261 §9.1: what may have arrived is cancelled as soon as it says so; what has not is not sent.
+#[test]
+fn a_cancelled_request_whose_connection_breaks_is_not_sent_again() {
+    let mut network = network(Script::fork(&[(BOB_BY_TCP, 1000)]));
+    let invite = Request::invite(1);
+    network.alice(&invite);
+    let sent = network.only(BOB, "INVITE");
+    network.alice(&invite.cancel());
+    broken(&mut network, BOB);
+    network.assert_quiet(BOB);
+    network.send_on(Path::new(TCP, None, BOB), sent.respond(180, "bob"));
+    assert_eq!(network.labels(BOB), ["CANCEL"]);
+    network.send_on(Path::new(TCP, None, BOB), sent.respond(487, "bob"));
+    assert_eq!(network.labels(ALICE), ["100", "200", "180", "487"]);
+    network.settle();
+}
+
+/// Where the peer says that it listens, if that is not where its connection came from.
+#[test]
+fn a_phone_whose_connection_breaks_is_sent_a_copy_where_it_listens() {
+    let registered = SocketAddr::new(BOB.ip(), 41_000);
+    let mut network = network(registered_by(&format!("sip:{registered}"), BOB_BY_TCP, "tcp"));
+    network.alice(&Request::invite(1));
+    let first = network.only(registered, "INVITE");
+    broken(&mut network, registered);
+    assert_eq!(network.only(BOB, "INVITE").text(), first.text());
+    assert_eq!(network.last_path().flow, FlowId::NONE);
     network.settle();
 }
 
@@ -709,6 +801,30 @@ fn a_cancel_takes_the_connection_of_its_invite() {
 }
 
 // --- what a stream cannot frame (RFC 3261 §18.3) ---------------------------------------------------------------------------
+
+/// RFC 3261 §9.2, §17.2.2: a copy of a CANCEL is answered as the CANCEL was, whatever has become of the INVITE.
+#[test]
+fn a_copy_of_a_cancel_is_answered_when_its_invite_is_forgotten() {
+    let mut network = network(Script::proxy());
+    let invite = Request::invite(1).uri(BOB_BY_TCP);
+    network.alice(&invite);
+    let sent = network.only(BOB, "INVITE");
+    let bob = Path::new(TCP, None, BOB);
+    network.send_on(bob, sent.respond(180, "bob"));
+    network.alice(&invite.cancel());
+    assert_eq!(network.labels(BOB), ["CANCEL"]);
+    network.send_on(bob, sent.respond(487, "bob"));
+    let cancelled = network.only(ALICE, "487");
+    network.alice(&invite.ack(&cancelled));
+    assert_eq!(network.labels(BOB), ["ACK"]);
+    let answer = network.log.iter().find(|seen| seen.status() == Some(200)).expect("a 200").text();
+    // Timer I has fired.
+    network.pass(Duration::from_secs(6));
+    network.alice(&invite.cancel());
+    assert_eq!(network.one(ALICE).text(), answer);
+    network.assert_quiet(BOB);
+    network.settle();
+}
 
 #[test]
 fn a_message_that_is_too_large_is_known_by_its_head() {

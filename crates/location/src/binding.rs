@@ -20,12 +20,15 @@ const INSTANCE: usize = 5;
 const USER_AGENT: usize = 6;
 const FIELDS: usize = 7;
 
+/// Bytes of [`Binding::numbers`].
+pub(crate) const NUMBERS: usize = 3 * 8 + 4 * 4 + 2 * (FIELDS + 1);
+
 /// A contact that an address-of-record is bound to, until it expires.
 #[derive(Clone)]
 pub struct Binding {
     block: Box<[u8]>,
     expires_at: Instant,
-    modified_at: Instant,
+    pub(crate) modified_at: Instant,
     flow: u64,
     lengths: [u16; FIELDS],
     q: u16,
@@ -113,6 +116,64 @@ impl Binding {
         self.reg_id = update.reg_id;
         self.methods = update.methods;
         self.flags = update.flags;
+    }
+
+    /// All strings, one after another.
+    pub(crate) fn strings(&self) -> &[u8] {
+        let used = self.lengths.iter().map(|&length| usize::from(length)).sum::<usize>();
+        self.block.get(..used).unwrap_or(&[])
+    }
+
+    /// Everything but the strings.
+    pub(crate) fn numbers(&self) -> [u8; NUMBERS] {
+        let mut numbers = [0; NUMBERS];
+        let mut rest = &mut numbers[..];
+        let mut put = |bytes: &[u8]| {
+            let (place, others) = core::mem::take(&mut rest).split_at_mut(bytes.len());
+            place.copy_from_slice(bytes);
+            rest = others;
+        };
+        for number in [self.expires_at.as_micros(), self.modified_at.as_micros(), self.flow] {
+            put(&number.to_le_bytes());
+        }
+        for number in [self.cseq, self.reg_id, self.methods, self.flags] {
+            put(&number.to_le_bytes());
+        }
+        for number in self.lengths.iter().chain([&self.q]) {
+            put(&number.to_le_bytes());
+        }
+        numbers
+    }
+
+    /// The binding with these [`numbers`](Binding::numbers), and strings of which the first are its own; with those it takes.
+    pub(crate) fn unpack<'a>(numbers: &[u8; NUMBERS], strings: &'a [u8]) -> Option<(Binding, &'a [u8])> {
+        let mut rest = &numbers[..];
+        let mut micros = || take(&mut rest).map(u64::from_le_bytes);
+        let (expires_at, modified_at, flow) = (micros()?, micros()?, micros()?);
+        let mut number = || take(&mut rest).map(u32::from_le_bytes);
+        let (cseq, reg_id, methods, flags) = (number()?, number()?, number()?, number()?);
+        let mut lengths = [0; FIELDS];
+        for length in &mut lengths {
+            *length = take(&mut rest).map(u16::from_le_bytes)?;
+        }
+        let q = take(&mut rest).map(u16::from_le_bytes)?;
+        let strings = strings.get(..lengths.iter().map(|&length| usize::from(length)).sum())?;
+        let mut block = Vec::with_capacity(Binding::vacant_block_bytes(strings.len()));
+        block.extend_from_slice(strings);
+        block.resize(Binding::vacant_block_bytes(strings.len()), 0);
+        let binding = Binding {
+            block: block.into_boxed_slice(),
+            expires_at: Instant::from_micros(expires_at),
+            modified_at: Instant::from_micros(modified_at),
+            flow,
+            lengths,
+            q,
+            cseq,
+            reg_id,
+            methods,
+            flags,
+        };
+        Some((binding, strings))
     }
 
     fn field(&self, which: usize) -> &[u8] {
@@ -220,8 +281,7 @@ impl PartialEq for Binding {
         let numbers = |b: &Binding| {
             (b.expires_at, b.modified_at, b.flow, b.lengths, b.q, b.cseq, b.reg_id, b.methods, b.flags)
         };
-        let used = self.lengths.iter().map(|&length| usize::from(length)).sum::<usize>();
-        numbers(self) == numbers(other) && self.block.get(..used) == other.block.get(..used)
+        numbers(self) == numbers(other) && self.strings() == other.strings()
     }
 }
 
@@ -240,6 +300,12 @@ impl core::fmt::Debug for Binding {
 
 fn fields<'a>(aor: &'a [u8], update: &Update<'a>) -> [&'a [u8]; FIELDS] {
     [aor, update.contact, update.call_id, update.received, update.path, update.instance, update.user_agent]
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, others) = rest.split_first_chunk()?;
+    *rest = others;
+    Some(*taken)
 }
 
 fn some(field: &[u8]) -> Option<&[u8]> {

@@ -22,6 +22,9 @@
 //! 6. [`Drained::lost`]: throw the batch away, [`Table::drain_all`] of every table, and write that in place of all that
 //!    the store holds, in one transaction.
 //!
+//! A store with a journal has each change as it is made instead, from a [`Recorder`], and drains from time to time only: what
+//! was drained after a change was recorded holds that change, or a later one.
+//!
 //! A batch may be cut anywhere: a removal never comes before the save that it makes way for, so that a store that is
 //! read between two batches has a contact too many rather than one too few.
 
@@ -38,6 +41,14 @@ pub enum Change<'a> {
     Saved(&'a Binding),
     /// What is stored for this address-of-record and contact is to be deleted.
     Removed(&'a Binding),
+}
+
+/// Is told of every change of a table when it is made, in that order, while the table is held: for a journal.
+///
+/// It hears of each save and of each removal, also of those that make way for another, end by their time, or are undone.
+pub trait Recorder: Send + Sync {
+    /// The binding has just been saved, or is about to be gone.
+    fn record(&mut self, change: Change<'_>);
 }
 
 /// What [`Table::drain_changes`](crate::Table::drain_changes) did.
@@ -141,6 +152,11 @@ impl Table {
             log.saved(&mut self.slots, index);
         }
         self.log = Some(log);
+    }
+
+    /// Tells `recorder` of every change from now on.
+    pub fn record_changes(&mut self, recorder: Box<dyn Recorder>) {
+        self.recorder = Some(recorder);
     }
 
     /// Visits at most `budget` recorded changes, which then are the visitor's to keep: see the rules in this module's

@@ -3,15 +3,19 @@
 use crate::binding::{Binding, Granted};
 use crate::changes::Log;
 use crate::plan::matching;
-use crate::request::{Kept, Refusal};
+use crate::request::{Kept, Refusal, Update};
 use crate::slots::{DIRTY, FLUSHED, NONE};
-use crate::table::{RECLAIM_STEPS, Table};
+use crate::table::{Changed, Place, RECLAIM_STEPS, Table};
+use core::time::Duration;
 use sip::Instant;
 use smallvec::SmallVec;
 
 /// Undone updates remembered that others had replaced meanwhile; past it the oldest is forgotten. Each is of two
 /// REGISTERs for one contact that waited for the same failing store.
 const SUPERSEDED_MAX: usize = 64;
+
+/// Removals of contacts that were not bound, remembered for the same reason.
+const ABSENT_MAX: usize = 64;
 
 /// An update that was undone when another had replaced it: what it had left, and what was there before it.
 pub(crate) struct Superseded {
@@ -28,6 +32,7 @@ impl Table {
     pub fn undo(&mut self, now: Instant, aor: &[u8], before: &[Binding], after: &[Binding]) -> bool {
         let hash = self.hash(aor);
         let mut undone = true;
+        self.absent.retain(|absent| !before.contains(absent));
         for left in after {
             let earlier = before.iter().find(|earlier| earlier.contact() == left.contact());
             if earlier == Some(left) {
@@ -61,6 +66,19 @@ impl Table {
         self.note_saved(index);
     }
 
+    /// A copy of a REGISTER that may still be undone answers for the binding, too: its 200 promises it. So the binding
+    /// becomes the copy's, by being a microsecond older; it stays if the first alone is undone, and goes with the copy.
+    pub(crate) fn vouch(&mut self, place: &Place<'_>, index: u32, changed: &mut dyn FnMut(Changed<'_>)) {
+        if !place.is_tentative {
+            return;
+        }
+        changed(Changed::Before(&self.slots.get(index).binding));
+        let mut own = self.slots.get(index).binding.clone();
+        own.modified_at = own.modified_at - Duration::from_micros(1);
+        self.put_back(place.hash, place.aor, index, own);
+        changed(Changed::After(&self.slots.get(index).binding));
+    }
+
     /// What an update found there, unless that has been undone since: then what was there before that.
     fn standing(&mut self, earlier: Option<&Binding>) -> Option<Binding> {
         let mut standing = earlier.cloned();
@@ -79,11 +97,52 @@ impl Table {
         self.superseded.push_back(Superseded { after: after.clone(), before: before.cloned() });
     }
 
-    /// Binds what an update had removed; whether it is bound.
+    /// A contact is to be removed, or all without one, that is not bound: another REGISTER may have removed it, and be
+    /// undone. What is not there is noted as a binding that has expired.
+    pub(crate) fn note_absent(
+        &mut self,
+        place: &Place<'_>,
+        update: &Update<'_>,
+        changed: &mut dyn FnMut(Changed<'_>),
+    ) {
+        // What is longer than any binding may be was never bound.
+        if !place.is_tentative || Binding::bytes_needed(place.aor, update) > self.limits.binding_bytes_max {
+            return;
+        }
+        let mut absent = Binding::vacant();
+        absent.write(place.aor, update, Granted { modified_at: place.now, expires_at: place.now, q: 0 });
+        changed(Changed::Before(&absent));
+        if self.absent.len() >= ABSENT_MAX {
+            self.absent.pop_front();
+        }
+        self.absent.push_back(absent);
+    }
+
+    /// The contact is bound: what wanted it removed before has nothing to do with that any more.
+    pub(crate) fn forget_absent(&mut self, aor: &[u8], contact: &[u8]) {
+        if !self.absent.is_empty() {
+            self.absent.retain(|absent| !names(absent, aor, contact));
+        }
+    }
+
+    /// Binds what an update had removed, and what its removal of all has found undone; whether it is bound.
     fn bind_again(&mut self, now: Instant, hash: u32, aor: &[u8], earlier: &Binding) -> bool {
+        let mut bound = self.bind_standing(now, hash, aor, earlier);
+        while self.superseded.iter().any(|superseded| superseded.after == *earlier) {
+            bound &= self.bind_standing(now, hash, aor, earlier);
+        }
+        bound
+    }
+
+    fn bind_standing(&mut self, now: Instant, hash: u32, aor: &[u8], earlier: &Binding) -> bool {
         let Some(earlier) = self.standing(Some(earlier)).filter(|earlier| !earlier.is_expired(now)) else {
             return true;
         };
+        let absent = self.absent.iter().find(|absent| names(absent, aor, earlier.contact()));
+        if let Some(absent) = absent.cloned() {
+            self.remember(&absent, Some(&earlier));
+            return false;
+        }
         let head = self.drop_expired(now, hash, aor);
         let taken = head != NONE && matching(&self.slots, head, earlier.contact()).is_some();
         if taken || self.check_newcomer(now, head, earlier.block_bytes()).is_err() {
@@ -214,4 +273,9 @@ fn bound(aor: &[u8], kept: &Kept<'_>) -> Binding {
     let mut binding = Binding::vacant();
     binding.write(aor, &kept.update, granted(kept));
     binding
+}
+
+/// Whether a removal was of this contact, or of all.
+fn names(absent: &Binding, aor: &[u8], contact: &[u8]) -> bool {
+    absent.aor() == aor && (absent.contact().is_empty() || absent.contact() == contact)
 }

@@ -27,11 +27,13 @@ mod slots;
 mod table;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod wheel;
 
 pub use binding::Binding;
-pub use changes::{Change, Drained};
+pub use changes::{Change, Drained, Recorder};
 pub use policy::{AtLimit, BelowMinimum, Limits, ONE_HOUR_SECS, Policy};
 pub use request::{Blame, CONTACTS_PER_REQUEST_MAX, Kept, Refusal, Register, Update};
 pub use service::{Local, Location, stripe_of};
 pub use table::{Bindings, Changed, Registered, Seeds, Table};
+pub use traces::Traces;

@@ -25,7 +25,9 @@ pub(crate) enum Step<'a> {
     Keep { index: u32 },
     /// The binding is removed.
     Remove { index: u32 },
-    /// Nothing: the contact to remove is not bound, or a later value of the same request is about it too.
+    /// The contact to remove is not bound.
+    Absent { update: &'a Update<'a> },
+    /// Nothing: a later value of the same request is about it too.
     Nothing,
 }
 
@@ -33,7 +35,7 @@ impl Step<'_> {
     fn index(&self) -> Option<u32> {
         match *self {
             Step::Refresh { index, .. } | Step::Keep { index } | Step::Remove { index } => Some(index),
-            Step::Add { .. } | Step::Nothing => None,
+            Step::Add { .. } | Step::Absent { .. } | Step::Nothing => None,
         }
     }
 }
@@ -92,7 +94,7 @@ impl Scene<'_> {
             return Err(Refusal::BindingTooLarge { limit: bytes_max });
         }
         let Some(index) = comparison.matching(contact) else {
-            return Ok(if interval == 0 { Step::Nothing } else { Step::Add { update, interval } });
+            return Ok(if interval == 0 { Step::Absent { update } } else { Step::Add { update, interval } });
         };
         let binding = &self.slots.get(index).binding;
         if binding.call_id() == update.call_id && update.cseq <= binding.cseq() {

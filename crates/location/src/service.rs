@@ -31,8 +31,8 @@ pub trait Location {
     ) -> Result<Registered, Refusal>;
 
     /// The same for a REGISTER that may have to be undone: `changed` is told each binding that it changes or removes as it
-    /// was, and each that it binds or changes as it is, or more than those; if it is refused, nothing of that happened.
-    /// They are kept for [`undo`](Location::undo).
+    /// was, and each that it binds or changes as it is, or more than those, which are kept for [`undo`](Location::undo); and
+    /// then all that are bound. If it is refused, nothing of that happened.
     ///
     /// An implementation that threads share overrides this, so that nothing comes between.
     ///
@@ -51,7 +51,10 @@ pub trait Location {
             changed(Changed::Before(binding));
             ControlFlow::Continue(())
         });
-        self.register(now, aor, request, policy, &mut |binding| changed(Changed::After(binding)))
+        self.register(now, aor, request, policy, &mut |binding| {
+            changed(Changed::After(binding));
+            changed(Changed::Bound(binding));
+        })
     }
 
     /// Visits the bindings of `aor` that exist at `now`, by falling q, newest first, until told to break; returns

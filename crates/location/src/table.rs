@@ -2,12 +2,12 @@
 //! (RFC 3261 §10.3).
 
 use crate::binding::{Binding, Granted};
-use crate::changes::Log;
+use crate::changes::{Change, Log, Recorder};
 use crate::keep::Superseded;
 use crate::plan::{Plan, Scene, Step, matching, q_of};
 use crate::policy::{Limits, Policy};
 use crate::request::{Refusal, Register, Update};
-use crate::slots::{Chain, FLUSHED, NONE, Slots};
+use crate::slots::{Chain, NONE, Slots};
 use crate::wheel::{self, Wheel};
 use ahash::RandomState;
 use alloc::boxed::Box;
@@ -46,13 +46,15 @@ pub struct Registered {
     pub repeated: usize,
 }
 
-/// A binding that a REGISTER changes.
+/// A binding of the address-of-record of a REGISTER.
 #[derive(Debug)]
 pub enum Changed<'a> {
-    /// As it was.
+    /// It is changed: as it was.
     Before(&'a Binding),
-    /// As it is.
+    /// It has been changed: as it is.
     After(&'a Binding),
+    /// It is bound in the end, whether or not it has been changed; all come in the order of [`Table::lookup`].
+    Bound(&'a Binding),
 }
 
 /// Where the bindings of an address-of-record start. Both halves are four bytes: a bucket is eight, and growing
@@ -71,10 +73,13 @@ pub struct Table {
     pub(crate) slots: Slots,
     wheel: Wheel,
     pub(crate) log: Option<Box<Log>>,
+    pub(crate) recorder: Option<Box<dyn Recorder>>,
     pub(crate) limits: Limits,
     hasher: RandomState,
     pub(crate) block_bytes: usize,
     pub(crate) superseded: VecDeque<Superseded>,
+    /// Removals of what was not bound: see [`Table::note_absent`].
+    pub(crate) absent: VecDeque<Binding>,
 }
 
 impl Table {
@@ -86,10 +91,12 @@ impl Table {
             slots: Slots::new(),
             wheel: Wheel::new(),
             log: None,
+            recorder: None,
             limits: Limits { bindings_max: limits.bindings_max.min(NONE as usize - 1), ..limits },
             hasher: RandomState::with_seeds(a, b, c, d),
             block_bytes: 0,
             superseded: VecDeque::new(),
+            absent: VecDeque::new(),
         }
     }
 
@@ -108,10 +115,11 @@ impl Table {
         request: &Register<'_>,
         policy: &Policy,
     ) -> Result<Registered, Refusal> {
-        self.register_tentatively(now, aor, request, policy, &mut |_| {})
+        self.apply(now, aor, request, policy, None)
     }
 
-    /// The same, and tells `changed` of each binding that it changes: what is needed to [`undo`](Table::undo) it.
+    /// The same, and tells `changed` of each binding that it changes, which is what is needed to [`undo`](Table::undo) it, and
+    /// then of each that is bound.
     ///
     /// # Errors
     ///
@@ -124,20 +132,40 @@ impl Table {
         policy: &Policy,
         changed: &mut dyn FnMut(Changed<'_>),
     ) -> Result<Registered, Refusal> {
+        self.apply(now, aor, request, policy, Some(changed))
+    }
+
+    /// With `changed` the request is one that may have to be undone.
+    fn apply(
+        &mut self,
+        now: Instant,
+        aor: &[u8],
+        request: &Register<'_>,
+        policy: &Policy,
+        changed: Option<&mut dyn FnMut(Changed<'_>)>,
+    ) -> Result<Registered, Refusal> {
         let hash = self.hash(aor);
         let head = self.drop_expired(now, hash, aor);
+        let place = Place { now, hash, aor, policy, is_tentative: changed.is_some() };
+        let ignored: &mut dyn FnMut(Changed<'_>) = &mut |_| {};
+        let changed = changed.unwrap_or(ignored);
         let mut done = match *request {
             Register::Query => Registered::default(),
-            Register::RemoveAll { call_id, cseq } => self.remove_all(hash, head, call_id, cseq, changed)?,
+            Register::RemoveAll { call_id, cseq } => {
+                self.remove_all(&place, head, &Update::new(&[], call_id, cseq), changed)?
+            }
             Register::Bind(updates) => {
                 let scene = Scene { slots: &self.slots, head, aor, policy, limits: &self.limits };
                 let plan = scene.plan(updates)?;
                 self.check_room(now, aor, &plan)?;
                 self.wheel.skip_to(now);
-                self.commit(&Place { now, hash, aor, policy }, plan, changed)
+                self.commit(&place, plan, changed)
             }
         };
-        done.bindings = self.slots.chain(self.head(hash, aor)).count();
+        for (_, slot) in self.slots.chain(self.head(hash, aor)) {
+            changed(Changed::Bound(&slot.binding));
+            done.bindings += 1;
+        }
         Ok(done)
     }
 
@@ -243,25 +271,25 @@ impl Table {
         head
     }
 
-    /// `Contact: *` (RFC 3261 §10.3 step 6).
+    /// `Contact: *` (RFC 3261 §10.3 step 6): `update` without a contact.
     fn remove_all(
         &mut self,
-        hash: u32,
+        place: &Place<'_>,
         head: u32,
-        call_id: &[u8],
-        cseq: u32,
+        update: &Update<'_>,
         changed: &mut dyn FnMut(Changed<'_>),
     ) -> Result<Registered, Refusal> {
         // "If it does agree, it MUST remove the binding only if the CSeq in the request is higher than the value
         // stored for that binding. Otherwise, the update MUST be aborted and the request fails."
-        let stale = |binding: &Binding| binding.call_id() == call_id && cseq <= binding.cseq();
+        let stale = |binding: &Binding| binding.call_id() == update.call_id && update.cseq <= binding.cseq();
         if self.slots.chain(head).any(|(_, slot)| stale(&slot.binding)) {
             return Err(Refusal::OutOfOrder);
         }
         for (_, slot) in self.slots.chain(head) {
             changed(Changed::Before(&slot.binding));
         }
-        Ok(Registered { removed: self.discard_chain(hash, head), ..Registered::default() })
+        self.note_absent(place, update, changed);
+        Ok(Registered { removed: self.discard_chain(place.hash, head), ..Registered::default() })
     }
 
     /// Refuses a plan that would exceed the table's sizes, after an attempt to make room.
@@ -285,7 +313,7 @@ impl Table {
                     fewer += 1;
                     shrunk += self.slots.get(index).binding.block_bytes();
                 }
-                Step::Keep { .. } | Step::Nothing => {}
+                Step::Keep { .. } | Step::Absent { .. } | Step::Nothing => {}
             }
         }
         let fits = |table: &Table| {
@@ -332,7 +360,11 @@ impl Table {
                     self.discard(place.hash, index);
                     done.removed += 1;
                 }
-                Step::Keep { .. } => done.repeated += 1,
+                Step::Keep { index } => {
+                    self.vouch(place, index, changed);
+                    done.repeated += 1;
+                }
+                Step::Absent { update } => self.note_absent(place, update, changed),
                 Step::Nothing => {}
             }
         }
@@ -340,6 +372,7 @@ impl Table {
     }
 
     fn add(&mut self, place: &Place<'_>, update: &Update<'_>, granted: Granted) -> u32 {
+        self.forget_absent(place.aor, update.contact);
         let index = self.slots.take(place.hash);
         self.slots.get_mut(index).binding.write(place.aor, update, granted);
         self.file(place.hash, place.aor, index);
@@ -350,6 +383,7 @@ impl Table {
     /// Puts a binding in a slot of its own; nothing is recorded. The caller has seen to it that there is room.
     pub(crate) fn insert(&mut self, now: Instant, hash: u32, aor: &[u8], binding: Binding) -> u32 {
         self.wheel.skip_to(now);
+        self.forget_absent(aor, binding.contact());
         let index = self.slots.take(hash);
         self.slots.get_mut(index).binding = binding;
         self.file(hash, aor, index);
@@ -372,14 +406,14 @@ impl Table {
         contact: &[u8],
         write: impl FnOnce(&mut Binding),
     ) {
+        self.forget_absent(aor, contact);
         let slot = self.slots.get_mut(index);
-        if let Some(log) = &mut self.log
-            && slot.marks & FLUSHED != 0
-            && slot.binding.contact() != contact
-        {
+        if self.log.is_some() && slot.binding.contact() != contact {
             // An equivalent URI written otherwise: what is stored under the old one has to go.
-            log.removed(slot.marks, slot.binding.clone());
+            let (marks, old) = (slot.marks, slot.binding.clone());
+            self.note_removed(marks, old);
         }
+        let slot = self.slots.get_mut(index);
         let old_expiry = slot.binding.expires_at();
         self.block_bytes -= slot.binding.block_bytes();
         write(&mut slot.binding);
@@ -392,6 +426,19 @@ impl Table {
     pub(crate) fn note_saved(&mut self, index: u32) {
         if let Some(log) = &mut self.log {
             log.saved(&mut self.slots, index);
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(Change::Saved(&self.slots.get(index).binding));
+        }
+    }
+
+    /// Records the end of a binding whose slot had `marks`.
+    fn note_removed(&mut self, marks: u8, binding: Binding) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(Change::Removed(&binding));
+        }
+        if let Some(log) = &mut self.log {
+            log.removed(marks, binding);
         }
     }
 
@@ -476,18 +523,18 @@ impl Table {
         let marks = self.slots.get(index).marks;
         let binding = self.slots.give_back(index);
         self.block_bytes -= binding.block_bytes();
-        if let Some(log) = &mut self.log {
-            log.removed(marks, binding);
-        }
+        self.note_removed(marks, binding);
     }
 }
 
 /// Whose bindings a request changes, and by which rules.
-struct Place<'a> {
-    now: Instant,
-    hash: u32,
-    aor: &'a [u8],
+pub(crate) struct Place<'a> {
+    pub(crate) now: Instant,
+    pub(crate) hash: u32,
+    pub(crate) aor: &'a [u8],
     policy: &'a Policy,
+    /// Whether it may have to be undone.
+    pub(crate) is_tentative: bool,
 }
 
 impl Place<'_> {

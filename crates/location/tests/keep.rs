@@ -67,12 +67,21 @@ fn try_register(
     aor: &[u8],
     updates: &[Update<'_>],
 ) -> Result<(Tentative, Registered), Refusal> {
+    tentatively(table, now, aor, &Register::Bind(updates))
+}
+
+fn tentatively(
+    table: &mut Table,
+    now: Instant,
+    aor: &[u8],
+    request: &Register<'_>,
+) -> Result<(Tentative, Registered), Refusal> {
     let mut tentative = Tentative::default();
-    let request = Register::Bind(updates);
     let done =
-        table.register_tentatively(now, aor, &request, &Policy::default(), &mut |changed| match changed {
+        table.register_tentatively(now, aor, request, &Policy::default(), &mut |changed| match changed {
             Changed::Before(binding) => tentative.before.push(binding.clone()),
             Changed::After(binding) => tentative.after.push(binding.clone()),
+            Changed::Bound(_) => {}
         })?;
     Ok((tentative, done))
 }
@@ -325,6 +334,73 @@ fn what_another_register_made_of_a_contact_stays() {
     let two = register(&mut table, at(1), AORS[0], &[update(CONTACTS[2], 2, 900)]);
     assert!(!table.undo(at(2), AORS[0], &one.before, &one.after));
     assert_eq!(bound(&table, at(2)), two.after);
+}
+
+/// RFC 3261 §10.3 steps 7 and 8: who is answered 200 is bound, though it was a copy of a REGISTER that is undone; and none is
+/// if all of them are.
+#[test]
+fn a_contact_stays_bound_unless_all_copies_of_its_register_are_undone() {
+    let undone =
+        [&[0][..], &[1], &[2], &[0, 1], &[1, 0], &[0, 2], &[1, 2], &[0, 1, 2], &[2, 1, 0], &[1, 2, 0]];
+    for (undone, earlier) in undone.iter().flat_map(|undone| [(undone, false), (undone, true)]) {
+        let mut table = table();
+        if earlier {
+            register(&mut table, at(0), AORS[0], &[update(CONTACTS[2], 1, 700)]);
+        }
+        let before = bound(&table, at(0));
+        let copies: Vec<_> = (1..4)
+            .map(|now| register(&mut table, at(now), AORS[0], &[update(CONTACTS[2], 2, 900)]))
+            .collect();
+        for &which in *undone {
+            let Tentative { before, after } = &copies[which];
+            table.undo(at(4), AORS[0], before, after);
+        }
+        let found = bound(&table, at(4));
+        if undone.len() == copies.len() {
+            assert_eq!(found, before, "{undone:?}");
+        } else {
+            let found: Vec<_> = found.iter().map(|b| (b.cseq(), b.interval(), b.expires_at())).collect();
+            assert_eq!(found, [(2, 900, at(901))], "{undone:?}");
+        }
+    }
+}
+
+/// RFC 3261 §10.3 steps 7 and 8: what one REGISTER has removed stays removed, though another that had done so first is
+/// undone; if none of them is kept, it is bound again.
+#[test]
+fn a_contact_is_bound_again_only_if_all_who_removed_it_are_undone() {
+    let contact = [update(CONTACTS[2], 2, 0)];
+    let ways = || [Register::Bind(&contact), Register::RemoveAll { call_id: b"all", cseq: 2 }];
+    for (first, second) in ways().iter().flat_map(|first| ways().map(|second| (first, second))) {
+        for undone in [&[0][..], &[1], &[0, 1], &[1, 0]] {
+            let mut table = table();
+            register(&mut table, at(1), AORS[0], &[update(CONTACTS[2], 1, 900)]);
+            let before = bound(&table, at(2));
+            let removals = [
+                tentatively(&mut table, at(2), AORS[0], first).unwrap().0,
+                tentatively(&mut table, at(3), AORS[0], &second).unwrap().0,
+            ];
+            assert!(table.is_empty());
+            for &which in undone {
+                let Tentative { before, after } = &removals[which];
+                table.undo(at(4), AORS[0], before, after);
+            }
+            let expected = if undone.len() == 2 { before } else { Vec::new() };
+            assert_eq!(bound(&table, at(4)), expected, "{first:?}, {second:?}, {undone:?}");
+        }
+    }
+}
+
+/// A removal of what was not bound says nothing of what is bound later.
+#[test]
+fn a_contact_that_came_after_a_removal_is_bound_again() {
+    let mut table = table();
+    register(&mut table, at(1), AORS[0], &[update(CONTACTS[2], 1, 0)]);
+    register(&mut table, at(2), AORS[0], &[update(CONTACTS[2], 2, 900)]);
+    let before = bound(&table, at(3));
+    let removed = register(&mut table, at(3), AORS[0], &[update(CONTACTS[2], 3, 0)]);
+    assert!(table.undo(at(4), AORS[0], &removed.before, &removed.after));
+    assert_eq!(bound(&table, at(4)), before);
 }
 
 #[test]

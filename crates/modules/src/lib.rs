@@ -53,7 +53,7 @@ mod xlog;
 
 pub use crate::log::{Level, Log, NoLog};
 pub use alias_db::AliasDbSettings;
-pub use auth::{AuthSettings, Guard, NonceWindow};
+pub use auth::{AuthCounters, AuthSettings, Guard, NonceWindow};
 pub use auth_db::AuthDbSettings;
 pub use database::{DatabaseUrl, TableNeeded};
 pub use domain::{DomainSettings, Domains};

@@ -6,6 +6,7 @@ use crate::table::{Function, Module, REQUESTS, TARGETS, harmless_parameter, int_
 use crate::text::push_line;
 use alloc::vec::Vec;
 use route::{Args, Outcome, Param, ParamKind};
+use sip::Uri;
 
 /// Whether a reply uses the transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,11 +141,21 @@ fn send(
     done.is_ok()
 }
 
-/// Appends a Contact with all targets but an unchanged Request-URI, the most preferred one first.
+/// Appends a Contact with all targets, the most preferred one first. RFC 3261 §8.3: nobody is redirected to a URI equal to
+/// the Request-URI.
 fn push_targets(cx: &engine::RequestContext<'_, crate::run::State>, out: &mut Vec<u8>) {
-    let received = cx.message().request_uri();
-    let is_new = |(place, target): &(usize, engine::Target<'_>)| *place > 0 || target.uri != received;
-    let targets = || cx.targets().enumerate().filter(is_new).map(|(_, target)| target);
+    /// Parameters of a Request-URI that is compared as a URI, at most; one with more is compared by its bytes.
+    const PARAMS_MAX: usize = 32;
+    let message = cx.message();
+    let asked = match message.parsed_request_uri() {
+        Ok(Uri::Sip(uri)) if uri.params.into_iter().nth(PARAMS_MAX).is_some() => None,
+        parsed => parsed.ok(),
+    };
+    let is_same = |uri: &[u8]| {
+        uri == message.request_uri()
+            || matches!((&asked, Uri::parse(uri)), (Some(asked), Ok(uri)) if asked.equivalent(&uri))
+    };
+    let targets = || cx.targets().filter(|target| !is_same(target.uri));
     let Some(first) = targets().next() else { return };
     let differ = targets().any(|target| target.q != first.q);
     out.extend_from_slice(b"Contact: ");

@@ -435,12 +435,12 @@ fn t_send_reply(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 }
 
 fn is_known_cancel(run: &mut Run<'_, '_>) -> bool {
-    run.message().method() == Method::Cancel && run.request().is_some_and(|cx| cx.matches_invite())
+    run.message().method() == Method::Cancel && run.request().is_some_and(|cx| cx.matches_transaction())
 }
 
 fn t_check_trans(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
     outcome(match &run.cx {
-        Context::Request(cx) => cx.matches_invite(),
+        Context::Request(cx) => cx.matches_transaction(),
         Context::Reply(cx) => cx.transaction().is_some(),
         Context::Branch(_) => true,
     })

@@ -1,6 +1,6 @@
 //! The transaction user (RFC 3261 §5) that runs scripts.
 
-use crate::auth::Shard;
+use crate::auth::{AuthCounters, Shard};
 use crate::log::{Level, Log};
 use crate::registrar::Unsaved;
 use crate::run::{Asked, Context, Dispatch, Environment, Prepared, Run, Scratch, State, Then};
@@ -14,6 +14,7 @@ use engine::{
 };
 use location::Location;
 use route::{Frame, Machine, Outcome, Program, RouteId, RouteKind, Step, Verdict};
+use sip::Instant;
 
 /// A script that waits for an answer.
 #[derive(Debug)]
@@ -111,6 +112,11 @@ impl<L: Location, G: Log> ScriptUser<L, G> {
     /// What the configuration sets.
     pub fn settings(&self) -> &Settings {
         &self.stage.settings
+    }
+
+    /// What came of credentials.
+    pub fn auth_counters(&self) -> AuthCounters {
+        self.stage.auth.counters
     }
 
     /// The last of the answers that the input just handled has given, and that must wait for their commits; until there is
@@ -243,6 +249,12 @@ impl<L: Location, G: Log> TransactionUser for ScriptUser<L, G> {
         let start = Start::Frame(suspended.frame, suspended.then, &answer);
         let end = self.stage.run(Context::Request(cx), start);
         self.stage.handled(end)
+    }
+
+    fn on_abandoned(&mut self, suspended: Suspended, now: Instant) {
+        if let Some(pending) = suspended.prepared.pending {
+            crate::registrar::abandon(&self.stage.location, now, &pending);
+        }
     }
 
     fn on_reply(&mut self, cx: &mut ReplyContext<'_, State>) -> ReplyVerdict {

@@ -44,13 +44,13 @@ impl Handler for Answers {
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
     let count: usize = std::env::args().nth(1).map_or(Ok(20_000), |text| text.parse())?;
-    let listeners = bind(Transport::Tcp, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1)?;
+    let mut settings = Settings::new(Duration::ZERO, Clock::now());
+    settings.streams.lifetime = Duration::from_secs(3_600);
+    let listeners = bind(Transport::Tcp, SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1, &settings.streams)?;
     let Some(to) = listeners.first().map(net::Listener::address) else { return Err("no listener".into()) };
     let shard = Shard::new(0, listeners)?;
     let post = shard.post();
     let control = Arc::new(Control::new(1));
-    let mut settings = Settings::new(Duration::ZERO, Clock::now());
-    settings.streams.lifetime = Duration::from_secs(3_600);
     let (orders, posts, resolver) = (control.clone(), vec![post.clone()], Resolver::start()?);
     let thread = std::thread::spawn(move || shard.run(Answers, &settings, &orders, posts, resolver));
     let mut streams: Vec<TcpStream> = Vec::with_capacity(count);

@@ -204,6 +204,8 @@ pub(crate) struct Connection {
     proven: bool,
     /// Requests that came and have had no final answer, as far as can be told from here.
     owed: u32,
+    /// Of these, the INVITEs.
+    invites: u32,
     /// Requests that went and have had none.
     asked: u32,
     /// Responses to a peer that has said its last word: if it was gone altogether, they take another way.
@@ -256,6 +258,7 @@ impl Connection {
             taken: 0,
             proven,
             owed: 0,
+            invites: 0,
             asked: 0,
             last_words: Vec::new(),
             origins: 0,
@@ -328,7 +331,7 @@ impl Connection {
     pub(crate) fn append(&mut self, message: &[u8], origin: usize, desk: &mut Desk) -> Result<(), Ended> {
         match message.strip_prefix(b"SIP/2.0 ") {
             Some(rest) if rest.first().is_some_and(|class| *class >= b'2') => {
-                self.owed = self.owed.saturating_sub(1);
+                self.note_answered(message, rest);
             }
             Some(_) => {}
             None if message.starts_with(b"ACK ") => {}
@@ -342,6 +345,21 @@ impl Connection {
         self.active = desk.now;
         self.put(message, desk)?;
         self.bound_queue(desk)
+    }
+
+    /// Counts a final response that goes. A 2xx to an INVITE goes again until its ACK comes, and once for each branch of
+    /// a fork (RFC 3261 §13.3.1.4): where no INVITE is owed an answer, it is none to another request.
+    fn note_answered(&mut self, response: &[u8], status: &[u8]) {
+        if self.owed == 0 {
+            return;
+        }
+        if is_to_invite(response) {
+            if self.invites == 0 && status.starts_with(b"2") {
+                return;
+            }
+            self.invites = self.invites.saturating_sub(1);
+        }
+        self.owed -= 1;
     }
 
     /// Puts one message through the layers into the queue.
@@ -683,7 +701,12 @@ impl Connection {
             }
             Some(_) => {}
             None if message.starts_with(b"ACK ") => {}
-            None => self.owed = self.owed.saturating_add(1),
+            None => {
+                self.owed = self.owed.saturating_add(1);
+                if message.starts_with(b"INVITE ") {
+                    self.invites = self.invites.saturating_add(1);
+                }
+            }
         }
     }
 
@@ -751,7 +774,7 @@ impl Connection {
             Some(Closed::Refused(_)) => Ended::WebSocketRefused,
             Some(Closed::Violation(_)) => Ended::WebSocketViolation,
         };
-        self.owed = 0;
+        (self.owed, self.invites) = (0, 0);
         self.state = State::Ending { why, until: desk.now + LINGER, discarded: 0 };
         Ok(())
     }
@@ -772,6 +795,11 @@ impl Connection {
             // The answer to what it ends for.
             State::Ending { .. } => self.owed > 0,
         }
+    }
+
+    /// Whether its peer has said its last word, or the network has told of it: what it is asked, it cannot answer.
+    pub(crate) fn answers_nothing(&self) -> bool {
+        self.nears_end || self.read_closed
     }
 
     /// The peer's last word: what is owed to it goes out before the connection ends.
@@ -906,4 +934,14 @@ impl Connection {
         let recent = self.request_at.is_some_and(|at| now.since(at) < ANSWER_EXPECTED);
         if lost && recent { std::mem::take(&mut self.origins) } else { 0 }
     }
+}
+
+/// Whether a response is one to an INVITE, by its CSeq.
+fn is_to_invite(response: &[u8]) -> bool {
+    let lines = response.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
+    let mut head = lines.take_while(|line| !line.is_empty());
+    head.any(|line| {
+        let is_cseq = line.get(..4).is_some_and(|name| name.eq_ignore_ascii_case(b"CSeq"));
+        is_cseq && line.ends_with(b" INVITE")
+    })
 }

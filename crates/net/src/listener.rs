@@ -1,13 +1,15 @@
 //! Listeners: one socket per shard for each address and transport that the server is reachable by.
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 
 use sip::Transport;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use crate::stream_settings::StreamSettings;
+use crate::tcp;
 use crate::udp::{self, UdpListener};
 
 /// Connections that the kernel keeps ready to be accepted; it takes fewer if `net.core.somaxconn` says so.
@@ -54,13 +56,8 @@ pub struct StreamListener {
     pub(crate) socket: mio::net::TcpListener,
     pub(crate) transport: Transport,
     pub(crate) address: SocketAddr,
-}
-
-impl StreamListener {
-    /// Sets what accepted connections shall have: Linux hands the options of the listening socket down to them.
-    pub(crate) fn set_options(&self, settings: &StreamSettings) -> io::Result<()> {
-        settings.apply(&socket2::SockRef::from(&self.socket))
-    }
+    /// A descriptor kept for when there is none.
+    pub(crate) reserve: Option<File>,
 }
 
 /// Why an address could not be listened on.
@@ -118,7 +115,7 @@ fn name(transport: Transport) -> &'static str {
     }
 }
 
-/// Binds `address` once for each of `shards` shards.
+/// Binds `address` once for each of `shards` shards; connections that are accepted there are as `settings` say.
 ///
 /// With several shards the sockets share the port (`SO_REUSEPORT`) and the kernel spreads the senders over them. The
 /// port is first bound alone, so that a second server on it is refused instead of taking half of the traffic.
@@ -127,23 +124,61 @@ fn name(transport: Transport) -> &'static str {
 ///
 /// [`BindError`] when the port is taken, the address is not this machine's, the transport is none of UDP, TCP, TLS, WS
 /// and WSS, or the system refuses.
-pub fn bind(transport: Transport, address: SocketAddr, shards: usize) -> Result<Vec<Listener>, BindError> {
-    let open: fn(Transport, SocketAddr, bool) -> io::Result<Listener> = match transport {
-        Transport::Udp => |_, address, share| udp::open(address, share).map(Listener::Udp),
-        Transport::Tcp | Transport::Tls | Transport::Ws | Transport::Wss => open_stream,
-        Transport::Sctp | Transport::Other => |_, _, _| Err(io::ErrorKind::Unsupported.into()),
-    };
+pub fn bind(
+    transport: Transport,
+    address: SocketAddr,
+    shards: usize,
+    settings: &StreamSettings,
+) -> Result<Vec<Listener>, BindError> {
     let fail = |source| BindError { transport, address, source };
     if shards <= 1 {
-        return Ok(vec![open(transport, address, false).map_err(fail)?]);
+        return Ok(vec![open(transport, address, false, settings).map_err(fail)?]);
     }
-    let alone = open(transport, address, false).map_err(fail)?;
-    let address = alone.address();
-    drop(alone);
-    (0..shards).map(|_| open(transport, address, true).map_err(fail)).collect()
+    let address = try_alone(transport, address).map_err(fail)?;
+    (0..shards).map(|_| open(transport, address, true, settings).map_err(fail)).collect()
 }
 
-fn open_stream(transport: Transport, address: SocketAddr, share_port: bool) -> io::Result<Listener> {
+/// Sees to it that nobody has an address; returns it with its port.
+fn try_alone(transport: Transport, address: SocketAddr) -> io::Result<SocketAddr> {
+    match transport {
+        Transport::Udp => udp::open(address, false).map(|alone| alone.address()),
+        // It does not listen: who connected to it would lose the connection when it is closed.
+        _ => address_of(&bind_stream(address, false)?),
+    }
+}
+
+fn open(
+    transport: Transport,
+    address: SocketAddr,
+    share_port: bool,
+    settings: &StreamSettings,
+) -> io::Result<Listener> {
+    match transport {
+        Transport::Udp => udp::open(address, share_port).map(Listener::Udp),
+        Transport::Tcp | Transport::Tls | Transport::Ws | Transport::Wss => {
+            open_stream(transport, address, share_port, settings).map(Listener::Stream)
+        }
+        Transport::Sctp | Transport::Other => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn open_stream(
+    transport: Transport,
+    address: SocketAddr,
+    share_port: bool,
+    settings: &StreamSettings,
+) -> io::Result<StreamListener> {
+    let socket = bind_stream(address, share_port)?;
+    // Linux hands the options of a listening socket down to its connections, and makes these from the next line
+    // on, not only when a shard asks for them.
+    settings.apply(&SockRef::from(&socket))?;
+    socket.listen(BACKLOG)?;
+    let address = address_of(&socket)?;
+    let socket = mio::net::TcpListener::from_std(socket.into());
+    Ok(StreamListener { socket, transport, address, reserve: tcp::reserve() })
+}
+
+fn bind_stream(address: SocketAddr, share_port: bool) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     // Connections of a server that has just ended wait out their time; they keep nobody from listening.
@@ -155,23 +190,36 @@ fn open_stream(transport: Transport, address: SocketAddr, share_port: bool) -> i
         socket.set_only_v6(true)?;
     }
     socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    let address = socket.local_addr()?.as_socket().unwrap_or(address);
-    let socket = mio::net::TcpListener::from_std(socket.into());
-    Ok(Listener::Stream(StreamListener { socket, transport, address }))
+    Ok(socket)
+}
+
+fn address_of(socket: &Socket) -> io::Result<SocketAddr> {
+    socket.local_addr()?.as_socket().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpStream;
+    use std::time::Duration;
+
     use super::*;
+    use crate::stream_settings::Keepalive;
 
     const ALL: [Transport; 5] =
         [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
 
+    fn any() -> SocketAddr {
+        "127.0.0.1:0".parse().unwrap()
+    }
+
+    fn bind(transport: Transport, address: SocketAddr, shards: usize) -> Result<Vec<Listener>, BindError> {
+        super::bind(transport, address, shards, &StreamSettings::default())
+    }
+
     #[test]
     fn a_busy_port_says_what_to_do() {
         for transport in ALL {
-            let first = bind(transport, "127.0.0.1:0".parse().unwrap(), 1).unwrap();
+            let first = bind(transport, any(), 1).unwrap();
             for shards in [1, 2] {
                 let error = bind(transport, first[0].address(), shards).unwrap_err().to_string();
                 assert!(error.contains("in use") && error.contains("np sport"), "{error}");
@@ -183,7 +231,7 @@ mod tests {
     #[test]
     fn shards_share_one_port_and_keep_a_second_server_out() {
         for transport in ALL {
-            let sockets = bind(transport, "127.0.0.1:0".parse().unwrap(), 3).unwrap();
+            let sockets = bind(transport, any(), 3).unwrap();
             assert_eq!(sockets.len(), 3);
             assert!(sockets.iter().all(|s| s.address() == sockets[0].address()));
             assert!(sockets.iter().all(|s| s.transport() == transport));
@@ -199,6 +247,42 @@ mod tests {
 
     #[test]
     fn a_transport_that_is_not_there_is_refused() {
-        assert!(bind(Transport::Sctp, "127.0.0.1:0".parse().unwrap(), 1).is_err());
+        assert!(bind(Transport::Sctp, any(), 1).is_err());
+    }
+
+    #[test]
+    fn nobody_is_connected_to_a_socket_that_only_tries_the_address() {
+        let alone = bind_stream(any(), false).unwrap();
+        let refused = TcpStream::connect(address_of(&alone).unwrap()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn the_longest_probes_that_can_be_configured_are_taken() {
+        let longest = Duration::from_secs(32_767);
+        let keepalive = Keepalive { idle: longest, interval: longest, probes: 127 };
+        let settings = StreamSettings { keepalive: Some(keepalive), ..StreamSettings::default() };
+        super::bind(Transport::Tcp, any(), 1, &settings).unwrap();
+    }
+
+    #[test]
+    fn who_connects_before_a_shard_runs_is_probed_too() {
+        let seconds = Duration::from_secs;
+        let keepalive = Keepalive { idle: seconds(7), interval: seconds(5), probes: 3 };
+        let settings = StreamSettings { keepalive: Some(keepalive), ..StreamSettings::default() };
+        for shards in [1, 2] {
+            let listeners = super::bind(Transport::Tcp, any(), shards, &settings).unwrap();
+            let _peer = TcpStream::connect(listeners[0].address()).unwrap();
+            let accepted = listeners.iter().find_map(|listener| match listener {
+                Listener::Stream(listener) => listener.socket.accept().ok(),
+                Listener::Udp(_) => None,
+            });
+            let (accepted, _) = accepted.unwrap();
+            let accepted = SockRef::from(&accepted);
+            assert!(accepted.keepalive().unwrap() && accepted.tcp_nodelay().unwrap());
+            assert_eq!(accepted.tcp_keepalive_time().unwrap(), seconds(7));
+            // What is sent and not acknowledged keeps the probes back: it has the same time.
+            assert_eq!(accepted.tcp_user_timeout().unwrap(), Some(seconds(7 + 3 * 5)));
+        }
     }
 }

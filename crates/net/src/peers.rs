@@ -162,6 +162,7 @@ mod tests {
         let peers = Peers::new();
         let key = |transport, domain: &[u8]| peers.key(transport, at("192.0.2.1:5061"), domain);
         assert_ne!(key(Transport::Tcp, b""), key(Transport::Tls, b""));
+        assert_ne!(key(Transport::Ws, b""), key(Transport::Wss, b""));
         assert_ne!(key(Transport::Tls, b"a.example"), key(Transport::Tls, b""));
         assert_ne!(key(Transport::Tls, b"a.example"), key(Transport::Tls, b"b.example"));
         assert_eq!(key(Transport::Tls, b"a.example"), key(Transport::Tls, b"A.example"));

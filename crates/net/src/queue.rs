@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_queue::ArrayQueue;
-use engine::{AskId, FlowId, OwnedAnswer, Path};
+use engine::{AskId, FlowId, OwnedAnswer, Path, TransportFailure};
 
 use crate::tls::{HandshakeError, Secured};
 
@@ -48,6 +48,8 @@ pub enum Parcel {
     Failed {
         /// The way out as the engine knows it.
         path: Path,
+        /// How.
+        failure: TransportFailure,
     },
     /// A connection of that shard may be used for requests to the peer's own port (RFC 5923).
     Alias {

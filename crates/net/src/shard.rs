@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant as Clock};
 
-use engine::{Ask, AskId, DomainId, Input, ListenerId, Outbox, Output, Path};
-use mio::{Events, Interest, Poll, Token};
+use engine::{Ask, AskId, DomainId, Input, ListenerId, Outbox, Output, Path, TransportFailure};
+use mio::{Events, Interest, Poll, Registry, Token};
 use sip::Instant;
 use sip::stream::StreamLimits;
 use smallvec::SmallVec;
@@ -62,6 +62,8 @@ pub trait Handler {
     fn shard_of(&self, message: &[u8]) -> usize;
     /// One input; all outputs go to `out`. Called again after it panicked.
     fn handle(&mut self, now: Instant, input: Input<'_>, out: &mut Outbox);
+    /// What is to be done once for all inputs that came together, before their outputs are sent.
+    fn settle(&mut self) {}
     /// The name that a TLS connection which is opened for a message must lead to (RFC 5922); empty for none.
     fn domain(&self, _id: DomainId) -> &[u8] {
         &[]
@@ -206,13 +208,15 @@ pub struct Statistics {
 pub struct Shard {
     index: usize,
     poll: Poll,
+    registry: Registry,
     listeners: Vec<Listener>,
     postbox: Postbox,
     post: Post,
 }
 
 impl Shard {
-    /// A shard of these listeners, in the order of their [`ListenerId`]s.
+    /// A shard of these listeners, in the order of their [`ListenerId`]s. It has all its descriptors now, but
+    /// for those of connections: none of a server's shards answers before each has what it needs.
     ///
     /// # Errors
     ///
@@ -227,7 +231,8 @@ impl Shard {
             }
         }
         let (post, postbox) = post_office(poll.registry(), WAKE)?;
-        Ok(Shard { index, poll, listeners, postbox, post })
+        let registry = poll.registry().try_clone()?;
+        Ok(Shard { index, poll, registry, listeners, postbox, post })
     }
 
     /// The way to send this shard something; give it to all others, in order, before [`run`](Self::run).
@@ -251,9 +256,8 @@ impl Shard {
         resolver: Resolver,
     ) -> io::Result<Statistics> {
         sys::set_precise_sleep();
-        let Shard { index, mut poll, listeners, postbox, post } = self;
+        let Shard { index, mut poll, registry, listeners, postbox, post } = self;
         let mut events = Events::with_capacity(EVENTS);
-        let registry = poll.registry().try_clone()?;
         let mut turn =
             Turn::new(index, handler, settings, control, (listeners, registry), posts, post, resolver);
         let mut receive = ReceiveBatch::new();
@@ -264,8 +268,7 @@ impl Shard {
         loop {
             turn.set_now(settings.now());
             let busy = turn.receive_all(&mut receive) | turn.parcels(&postbox) | turn.streams();
-            turn.timers();
-            let busy = turn.failures() | busy;
+            let busy = turn.timers() | turn.failures() | busy;
             turn.core.statistics.queue_drops = postbox.dropped();
             let stops = orders.obey(&mut turn);
             turn.streams.write_all();
@@ -351,7 +354,7 @@ impl<H: Handler> Turn<H> {
         handler: H,
         settings: &Settings,
         control: &Control,
-        (listeners, registry): (Vec<Listener>, mio::Registry),
+        (listeners, registry): (Vec<Listener>, Registry),
         posts: Vec<Post>,
         post: Post,
         resolver: Resolver,
@@ -464,7 +467,10 @@ impl<H: Handler> Turn<H> {
         let mut failed = Vec::new();
         sys::drain_errors(socket.raw(), ERRORS_PER_TURN, |remote| failed.push(remote));
         for remote in failed {
-            self.core.handle(Input::TransportError { path: Path::new(listener, None, remote) });
+            self.core.handle(Input::TransportError {
+                path: Path::new(listener, None, remote),
+                failure: TransportFailure::Unreachable,
+            });
         }
         self.flush();
     }
@@ -496,8 +502,8 @@ impl<H: Handler> Turn<H> {
     /// Tells the handler what was lost (RFC 3261 §18.4); returns whether there is more of it.
     fn failures(&mut self) -> bool {
         for _ in 0..FAILURES_PER_TURN {
-            let Some(path) = self.streams.next_failure() else { return false };
-            self.core.handle(Input::TransportError { path });
+            let Some((path, failure)) = self.streams.next_failure() else { return false };
+            self.core.handle(Input::TransportError { path, failure });
             self.flush();
         }
         true
@@ -528,8 +534,8 @@ impl<H: Handler> Turn<H> {
                 self.streams.bounced(path, self.core.handler.domain(path.domain), &bytes);
                 Some(bytes)
             }
-            Parcel::Failed { path } => {
-                self.streams.failed(path);
+            Parcel::Failed { path, failure } => {
+                self.streams.failed(path, failure);
                 None
             }
             Parcel::Alias { path, port } => {
@@ -543,16 +549,21 @@ impl<H: Handler> Turn<H> {
         }
     }
 
-    fn timers(&mut self) {
-        if self.core.handler.next_timeout().is_some_and(|due| due <= self.core.now) {
-            self.core.handle(Input::Timeout);
-            self.flush();
+    /// Returns whether the handler has more to do at once.
+    fn timers(&mut self) -> bool {
+        let is_due = |core: &Core<H>| core.handler.next_timeout().is_some_and(|due| due <= core.now);
+        if !is_due(&self.core) {
+            return false;
         }
+        self.core.handle(Input::Timeout);
+        self.flush();
+        is_due(&self.core)
     }
 
     /// Sends what the handler left in the outbox, and passes its questions on.
     fn flush(&mut self) {
         let Turn { core: Core { out, handler, .. }, outgoing, streams, resolver, post, .. } = self;
+        handler.settle();
         if out.outputs.is_empty() {
             return;
         }

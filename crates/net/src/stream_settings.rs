@@ -5,7 +5,11 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-/// Probes of a silent connection by the kernel (RFC 9293 §3.8.4).
+/// The longest `TCP_USER_TIMEOUT` that Linux takes.
+const USER_TIMEOUT_MAX: Duration = Duration::from_millis(i32::MAX as u64);
+
+/// Probes of a silent connection by the kernel (RFC 9293 §3.8.4). One whose peer acknowledges nothing for as long as
+/// all of them take is lost, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe.
@@ -76,12 +80,16 @@ impl StreamSettings {
     pub(crate) fn apply(&self, socket: &SockRef<'_>) -> io::Result<()> {
         // A message is written as a whole: waiting for more of it only delays it.
         socket.set_tcp_nodelay(true)?;
-        match self.keepalive {
-            None => socket.set_keepalive(false),
-            Some(Keepalive { idle, interval, probes }) => socket.set_tcp_keepalive(
-                &TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes),
-            ),
-        }
+        let Some(Keepalive { idle, interval, probes }) = self.keepalive else {
+            return socket.set_keepalive(false);
+        };
+        socket.set_tcp_keepalive(
+            &TcpKeepalive::new().with_time(idle).with_interval(interval).with_retries(probes),
+        )?;
+        // Linux does not probe while something that was sent is not acknowledged: it repeats that, for a quarter of an
+        // hour (tcp(7), tcp_retries2). A peer that has gone then is found dead as soon as one that has gone in silence.
+        let dead = (idle + interval * probes).max(self.send_timeout);
+        socket.set_tcp_user_timeout(Some(dead.min(USER_TIMEOUT_MAX)))
     }
 }
 

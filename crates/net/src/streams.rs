@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use engine::{FlowId, ListenerId, Path};
+use engine::{FlowId, ListenerId, Path, TransportFailure};
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use sip::{Instant, Transport};
@@ -51,8 +51,8 @@ pub(crate) struct Streams {
     ready: VecDeque<FlowId>,
     /// Connections that have something to write.
     dirty: Vec<FlowId>,
-    /// Ways by which what was sent is lost.
-    failed: VecDeque<Path>,
+    /// Ways by which what was sent is lost, or may be.
+    failed: VecDeque<(Path, TransportFailure)>,
     fresh: Fresh,
     peers: Arc<Peers>,
     posts: Vec<Post>,
@@ -69,13 +69,7 @@ impl Streams {
         tls: Option<HandshakePool>,
     ) -> Streams {
         let used = listeners.iter().any(Option::is_some);
-        let acceptor = |listener: StreamListener| {
-            if let Err(error) = listener.set_options(&desk.settings) {
-                tracing::warn!(address = %listener.address, %error, "cannot set the options of a listening socket");
-            }
-            Acceptor::new(listener)
-        };
-        let acceptors = listeners.into_iter().map(|listener| listener.map(acceptor)).collect();
+        let acceptors = listeners.into_iter().map(|listener| listener.map(Acceptor::new)).collect();
         Streams {
             index,
             registry,
@@ -387,8 +381,7 @@ impl Streams {
     /// Gives a message to a connection of this shard.
     fn deliver(&mut self, flow: FlowId, path: Path, origin: usize, message: &[u8]) -> Sent {
         let Some(connection) = self.connections.get_mut(flow) else { return Sent::Gone };
-        // What a peer that has said its last word is asked, it cannot answer.
-        let unanswerable = !path.flow.is_one() && connection.nears_end;
+        let unanswerable = !path.flow.is_one() && connection.answers_nothing();
         if unanswerable || !connection.takes_messages() {
             return Sent::Gone;
         }
@@ -447,29 +440,29 @@ impl Streams {
     }
 
     /// A way by which something was lost, of which the engine is to be told.
-    pub(crate) fn next_failure(&mut self) -> Option<Path> {
+    pub(crate) fn next_failure(&mut self) -> Option<(Path, TransportFailure)> {
         self.failed.pop_front()
     }
 
-    /// What the shard `origin` sent this way is lost.
+    /// What the shard `origin` wanted sent this way has not left.
     fn fail(&mut self, path: Path, origin: usize) {
         self.desk.statistics.messages_unsent += 1;
-        self.tell(path, origin);
+        self.tell(path, TransportFailure::Unreachable, origin);
     }
 
-    fn tell(&mut self, path: Path, origin: usize) {
+    fn tell(&mut self, path: Path, failure: TransportFailure, origin: usize) {
         if origin != self.index {
             if let Some(post) = self.posts.get(origin) {
-                post.send(Parcel::Failed { path });
+                post.send(Parcel::Failed { path, failure });
             }
         } else if self.failed.len() < FAILURES_MAX {
-            self.failed.push_back(path);
+            self.failed.push_back((path, failure));
         }
     }
 
-    /// Another shard tells that what was sent this way is lost.
-    pub(crate) fn failed(&mut self, path: Path) {
-        self.tell(path, self.index);
+    /// Another shard tells that what was sent this way is lost, or may be.
+    pub(crate) fn failed(&mut self, path: Path, failure: TransportFailure) {
+        self.tell(path, failure, self.index);
     }
 
     // --- connecting ---------------------------------------------------------------------------------------------------
@@ -760,9 +753,9 @@ impl Streams {
         let path = connection.path();
         let aliased = connection.alias.as_ref().map(|alias| Path { remote: alias.remote, ..path });
         for origin in (0..64).filter(|origin| bereaved >> origin & 1 == 1) {
-            self.tell(path, origin);
+            self.tell(path, TransportFailure::Broken, origin);
             if let Some(aliased) = aliased {
-                self.tell(aliased, origin);
+                self.tell(aliased, TransportFailure::Broken, origin);
             }
         }
     }

@@ -240,7 +240,8 @@ unsafe fn put_control<T>(header: &mut libc::msghdr, level: i32, kind: i32, value
 /// The peers for which ICMP errors are queued on `socket` (`IP_RECVERR`), at most `max` of them.
 ///
 /// Only what RFC 3261 §18.4 calls a failure is reported: host, network, port or protocol unreachable, parameter
-/// problem. Source quench and time exceeded are read and ignored.
+/// problem. Source quench and time exceeded are read and ignored, and so is that a datagram was too long for its path: the
+/// kernel has learned by it how long one may be, and sends the retransmission in fragments.
 pub(crate) fn drain_errors(socket: RawFd, max: usize, mut report: impl FnMut(SocketAddr)) {
     for _ in 0..max {
         // SAFETY: all-zero is a valid value of these plain C structures.
@@ -266,12 +267,8 @@ pub(crate) fn drain_errors(socket: RawFd, max: usize, mut report: impl FnMut(Soc
     }
 }
 
-/// Whether the extended error in `header` says that the peer can't be reached (RFC 3261 §18.4).
+/// Whether the extended error in `header` says that the peer can't be reached.
 fn is_unreachable(header: &libc::msghdr) -> bool {
-    const ICMP_DEST_UNREACH: u8 = 3;
-    const ICMP_PARAMETERPROB: u8 = 12;
-    const ICMP6_DEST_UNREACH: u8 = 1;
-    const ICMP6_PARAMPROB: u8 = 4;
     // SAFETY: `header` was filled in by the kernel and its control buffer is still alive at the caller.
     let mut message = unsafe { libc::CMSG_FIRSTHDR(header) };
     while !message.is_null() {
@@ -283,17 +280,28 @@ fn is_unreachable(header: &libc::msghdr) -> bool {
             // SAFETY: the kernel puts a sock_extended_err behind a header of this level and type.
             let error: libc::sock_extended_err =
                 unsafe { ptr::read_unaligned(libc::CMSG_DATA(message).cast::<libc::sock_extended_err>()) };
-            return match error.ee_origin {
-                libc::SO_EE_ORIGIN_LOCAL => true,
-                libc::SO_EE_ORIGIN_ICMP => matches!(error.ee_type, ICMP_DEST_UNREACH | ICMP_PARAMETERPROB),
-                libc::SO_EE_ORIGIN_ICMP6 => matches!(error.ee_type, ICMP6_DEST_UNREACH | ICMP6_PARAMPROB),
-                _ => false,
-            };
+            return is_failure(error.ee_origin, error.ee_type, error.ee_code);
         }
         // SAFETY: as above; `header` and its control buffer are unchanged.
         message = unsafe { libc::CMSG_NXTHDR(header, message) };
     }
     false
+}
+
+/// Whether an error of this origin, type and code says that the peer can't be reached (RFC 3261 §18.4).
+fn is_failure(origin: u8, kind: u8, code: u8) -> bool {
+    const ICMP_DEST_UNREACH: u8 = 3;
+    const ICMP_FRAG_NEEDED: u8 = 4;
+    const ICMP_PARAMETERPROB: u8 = 12;
+    const ICMP6_DEST_UNREACH: u8 = 1;
+    const ICMP6_PARAMPROB: u8 = 4;
+    match (origin, kind) {
+        (libc::SO_EE_ORIGIN_LOCAL, _) => true,
+        (libc::SO_EE_ORIGIN_ICMP, ICMP_DEST_UNREACH) => code != ICMP_FRAG_NEEDED,
+        (libc::SO_EE_ORIGIN_ICMP, ICMP_PARAMETERPROB) => true,
+        (libc::SO_EE_ORIGIN_ICMP6, ICMP6_DEST_UNREACH | ICMP6_PARAMPROB) => true,
+        _ => false,
+    }
 }
 
 /// Sets an integer socket option.
@@ -485,6 +493,29 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let error = ReceiveBatch::new().receive(socket.as_raw_fd()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    }
+
+    /// RFC 3261 §18.4: "host, network, port or protocol unreachable errors, or parameter problem errors"; not source quench
+    /// and TTL exceeded, nor that the datagram was too long for its path.
+    #[test]
+    fn only_what_says_that_the_peer_is_out_of_reach_is_a_failure() {
+        let (icmp, icmp6) = (libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6);
+        for (origin, kind, code) in [
+            (icmp, 3, 0),
+            (icmp, 3, 1),
+            (icmp, 3, 2),
+            (icmp, 3, 3),
+            (icmp, 12, 0),
+            (icmp6, 1, 4),
+            (icmp6, 4, 1),
+        ] {
+            assert!(is_failure(origin, kind, code), "{origin} {kind} {code}");
+        }
+        for (origin, kind, code) in
+            [(icmp, 3, 4), (icmp, 4, 0), (icmp, 11, 0), (icmp6, 2, 0), (icmp6, 3, 0), (0, 3, 3)]
+        {
+            assert!(!is_failure(origin, kind, code), "{origin} {kind} {code}");
+        }
     }
 
     #[test]

@@ -46,13 +46,13 @@ pub(crate) struct Acceptor {
 
 impl Acceptor {
     pub(crate) fn new(listener: StreamListener) -> Acceptor {
-        let StreamListener { socket, transport, address } = listener;
+        let StreamListener { socket, transport, address, reserve } = listener;
         Acceptor {
             socket: Some(socket),
             transport,
             address,
             ready: true,
-            reserve: reserve(),
+            reserve,
             retry_at: None,
             complained: None,
         }
@@ -151,7 +151,8 @@ impl Acceptor {
     }
 }
 
-fn reserve() -> Option<File> {
+/// The descriptor that an [`Acceptor`] keeps for bad times.
+pub(crate) fn reserve() -> Option<File> {
     File::open("/dev/null").ok()
 }
 

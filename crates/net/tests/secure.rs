@@ -298,6 +298,60 @@ fn a_tls_alias_is_only_for_names_that_were_proved() {
     server.stop();
 }
 
+/// RFC 5923 §8.2: what an alias led to may have gone, and then a connection to the same place is opened.
+#[test]
+fn a_tls_alias_whose_connection_has_gone_is_replaced_by_a_connection_of_our_own() {
+    let keys = keys(|_| {});
+    let server = start(1, &[Transport::Tls], &keys.settings());
+    let peer = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = peer.local_addr().unwrap();
+    let mut client = keys.secure(server.connect(), Some(()));
+    ask(&mut client, 1);
+    let flow = server.next_message().path.flow.0;
+    server.order(&format!("DO alias 1 {flow} {}", address.port()));
+    server.order("DO domain a.example");
+    server.send_to(address, &request(2));
+    expect(&mut client, &request(2));
+    send(&mut client, &answered(2));
+    server.next_message();
+    client.conn.send_close_notify();
+    client.flush().unwrap();
+    drop(client);
+    server.statistics(|s| s.open == 0);
+    server.send_to(address, &request(3));
+    let mut back = keys.serve(peer.accept().unwrap().0);
+    expect(&mut back, &request(3));
+    send(&mut back, &answered(3));
+    assert_eq!(server.next_message().text(), answered(3));
+    // The new one is used from then on.
+    server.send_to(address, &request(4));
+    expect(&mut back, &request(4));
+    server.stop();
+}
+
+/// RFC 5923 §8.3: nothing new is begun after the peer's closure alert.
+#[test]
+fn after_the_peers_close_notify_a_request_takes_another_connection() {
+    let keys = keys(|_| {});
+    let server = start(1, &[Transport::Tls], &keys.settings());
+    let peer = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = peer.local_addr().unwrap();
+    server.send_to(address, &request(1));
+    let mut first = keys.serve(peer.accept().unwrap().0);
+    expect(&mut first, &request(1));
+    // Its own question keeps the connection until it is answered.
+    send(&mut first, &(answered(1) + &request(7)));
+    assert_eq!(server.next_message().text(), answered(1));
+    first.conn.send_close_notify();
+    first.flush().unwrap();
+    expect(&mut first, &answered(7));
+    assert_eq!(first.read(&mut [0; 10]).unwrap(), 0, "close_notify, and nothing new before it");
+    server.send_to(address, &request(2));
+    let mut second = keys.serve(peer.accept().unwrap().0);
+    expect(&mut second, &request(2));
+    server.stop();
+}
+
 #[test]
 fn a_tls_peer_that_does_not_read_loses_its_connection() {
     let keys = keys(|_| {});

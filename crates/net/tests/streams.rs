@@ -110,6 +110,29 @@ fn an_answer_that_takes_its_time_still_goes_to_it() {
     server.stop();
 }
 
+/// RFC 3261 §13.3.1.4: a 2xx to an INVITE comes again until its ACK does, and each branch of a fork may send one.
+#[test]
+fn a_repeated_2xx_is_not_the_answer_to_another_request() {
+    let server = tcp(&settings());
+    let mut stream = server.connect();
+    server.order("DO hold");
+    let invite = "INVITE sip:bob@example.com SIP/2.0\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n";
+    let accepted = "SIP/2.0 200 OK\r\ncseq : 1 INVITE\r\nContent-Length: 0\r\n\r\n";
+    send(&mut stream, invite);
+    send(&mut stream, &request(1));
+    stream.shutdown(Shutdown::Write).unwrap();
+    let path = server.next_message().path;
+    for _ in 0..3 {
+        server.send_on(path, 0, accepted);
+        expect(&mut stream, accepted);
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    server.send_on(path, 0, &answered(1));
+    expect(&mut stream, &answered(1));
+    expect_closed(&mut stream);
+    server.stop();
+}
+
 #[test]
 fn a_connection_that_owes_nothing_ends_with_its_peer() {
     let server = tcp(&settings());
@@ -175,7 +198,7 @@ fn where_only_a_standing_connection_will_do_none_is_opened() {
     server.send_on(path, 0, &request(2));
     expect(&mut phone, &request(2));
     reset(phone);
-    assert_eq!(server.next_error().remote, path.remote);
+    assert_eq!(server.next_break().remote, path.remote);
     let listener = TcpListener::bind(path.remote).unwrap();
     server.send_on(path, 0, &request(3));
     assert_eq!(server.next_error(), path);
@@ -193,7 +216,7 @@ fn what_waits_for_an_answer_is_told_of_the_loss() {
     server.send_on(path, 0, &request(7));
     expect(&mut stream, &request(7));
     reset(stream);
-    let error = server.next_error();
+    let error = server.next_break();
     assert_eq!((error.listener, error.remote), (path.listener, path.remote));
     server.stop();
 }
@@ -552,7 +575,7 @@ fn a_reset_connection_on_which_more_was_asked_is_told_of() {
     let server = tcp(&settings());
     let (_listener, phone, path) = asked(&server);
     server.send_after(|| reset(phone), path, 0, &request(2));
-    assert_eq!(server.next_error().remote, path.remote);
+    assert_eq!(server.next_break().remote, path.remote);
     server.stop();
 }
 
@@ -747,7 +770,7 @@ fn an_alias_leads_to_its_connection() {
     expect(&mut stream, &request(2));
     // With its connection the alias goes, and those who wait for an answer there are told.
     reset(stream);
-    let errors = [server.next_error().remote, server.next_error().remote];
+    let errors = [server.next_break().remote, server.next_break().remote];
     assert!(errors.contains(&alias) && errors.contains(&path.remote), "{errors:?}");
     server.send_to(alias, &request(3));
     assert_eq!(server.next_error().remote, alias);
@@ -790,7 +813,13 @@ fn shards_share_the_connection_to_a_peer() {
     assert_eq!(server.statistics(|s| s.messages_sent == 3).connected, 1);
     // Its loss is told to all who have asked something there.
     reset(stream);
-    let mut told: Vec<usize> = (0..3).map(|_| server.next().shard).collect();
+    let told = (0..3).map(|_| server.next());
+    let mut told: Vec<usize> = told
+        .map(|seen| {
+            assert_eq!(seen.failure, Some(engine::TransportFailure::Broken));
+            seen.shard
+        })
+        .collect();
     told.sort_unstable();
     assert_eq!(told, [0, 1, 2]);
     server.stop();

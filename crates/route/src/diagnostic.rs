@@ -110,6 +110,16 @@ impl Sources {
     }
 }
 
+/// A message that repeats a text of the configuration, which may have line ends, in one line.
+fn one_line(message: String) -> String {
+    let is_end = |character| matches!(character, '\n' | '\r');
+    if !message.contains(is_end) {
+        return message;
+    }
+    let lines: Vec<&str> = message.split(is_end).map(str::trim).filter(|line| !line.is_empty()).collect();
+    lines.join(" ")
+}
+
 /// The nearest boundary between characters at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
@@ -157,7 +167,7 @@ impl Diagnostic {
         Self {
             severity,
             code,
-            message: message.into(),
+            message: one_line(message.into()),
             primary: Some((span, String::new())),
             secondary: Vec::new(),
             help: Vec::new(),

@@ -702,3 +702,13 @@ error[syntax]: `ruote` is not known here
   = help: did you mean `route`?
 "#);
 }
+
+/// A quote that is missing makes a text of many lines; the message that repeats it stays one.
+#[test]
+fn a_message_is_one_line_whatever_text_it_repeats() {
+    let text = "listen=\"localhost\n  and more\r\n\"\nroute { exit; }\n";
+    let rejected =
+        route::load(text, "test.cfg", &support::catalogue(), &route::NoFiles, &[]).expect_err("no socket");
+    let messages: Vec<&str> = rejected.diagnostics.iter().map(|finding| finding.message.as_str()).collect();
+    assert_eq!(messages, ["`localhost and more ` is not a socket"]);
+}

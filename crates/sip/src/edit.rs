@@ -467,6 +467,8 @@ impl Iterator for Values<'_> {
 pub(crate) struct SourceChange {
     pub(crate) at: Span,
     what: Source,
+    /// A comment follows at once (RFC 2543 §6.40), which without a space would become a part of the value.
+    is_before_comment: bool,
 }
 
 enum Source {
@@ -477,6 +479,11 @@ enum Source {
 }
 
 impl SourceChange {
+    fn new(m: &Message<'_>, at: Span, what: Source) -> SourceChange {
+        let is_before_comment = m.bytes.get(at.end as usize) == Some(&b'(');
+        SourceChange { at, what, is_before_comment }
+    }
+
     pub(crate) fn push(&self, out: &mut Vec<u8>) {
         match self.what {
             Source::Rport(port) => {
@@ -487,6 +494,9 @@ impl SourceChange {
                 out.extend_from_slice(if named { b"=" } else { b";received=" });
                 push_ip_bare(out, ip);
             }
+        }
+        if self.is_before_comment {
+            out.push(b' ');
         }
     }
 }
@@ -500,13 +510,13 @@ pub(crate) fn received_changes(
     let Ok(via) = m.via_parts() else { return [None, None] };
     let rport = rport.and_then(|port| {
         let at = via.rport.behind_name()?;
-        Some(SourceChange { at, what: Source::Rport(port) })
+        Some(SourceChange::new(m, at, Source::Rport(port)))
     });
     let received = received.map(|ip| match via.received.behind_name() {
-        Some(at) => SourceChange { at, what: Source::Received { ip, named: true } },
+        Some(at) => SourceChange::new(m, at, Source::Received { ip, named: true }),
         None => {
             let at = Span { start: via.value.end, end: via.value.end };
-            SourceChange { at, what: Source::Received { ip, named: false } }
+            SourceChange::new(m, at, Source::Received { ip, named: false })
         }
     });
     match (&rport, &received) {

@@ -230,6 +230,16 @@ impl<'a> Message<'a> {
         via::read(value.bytes, value.at).map(|(parts, _)| parts).ok_or(malformed(HeaderName::Via))
     }
 
+    /// Whether the topmost Via shares its line with others; a comment behind it (RFC 2543 §6.40) is none.
+    pub(crate) fn is_top_via_joined(&self) -> bool {
+        let end = self.index.first_line(HeaderName::Via).map(|line| line.value_end);
+        if self.via_parts().is_ok_and(|top| Some(top.value.end) == end) {
+            return false;
+        }
+        let Ok(value) = self.value_bytes(HeaderName::Via, Once::No) else { return false };
+        via::read(value.bytes, value.at).is_some_and(|(_, next)| next < value.bytes.len())
+    }
+
     /// The Via value below the topmost (RFC 3261 §16.7 item 3); `None` if there is no other, or if one of the two is
     /// malformed.
     pub fn via_below(&self) -> Option<Via<'a>> {

@@ -11,6 +11,9 @@ macro_rules! methods {
         }
 
         impl Method {
+            /// All that have a name here.
+            pub const NAMED: &[Method] = &[$(Method::$variant,)*];
+
             /// Classifies a method's bytes.
             #[inline]
             pub fn of(bytes: &[u8]) -> Method {

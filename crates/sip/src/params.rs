@@ -85,7 +85,11 @@ struct At {
 /// The parameter whose semicolon is the next thing at `from`.
 #[inline]
 fn step(text: &[u8], from: usize) -> Option<At> {
-    let semicolon = skip_lws(text, from);
+    let mut semicolon = skip_lws(text, from);
+    // Only a Via of RFC 2543 has comments, and `scan` has let them pass: what follows one counts all the same.
+    while text.get(semicolon) == Some(&b'(') {
+        semicolon = skip_lws(text, skip_comment(text, semicolon)?);
+    }
     if text.get(semicolon) != Some(&b';') {
         return None;
     }

@@ -98,10 +98,8 @@ fn request_uri(message: &Message<'_>) -> Result<(), Reject> {
 
 /// Via, From, To, Call-ID: what a transaction and a dialog are known by.
 fn identity(message: &Message<'_>) -> Result<(), Reject> {
-    let top = message.via_parts().map_err(reject)?;
-    let joined =
-        message.index.first_line(HeaderName::Via).is_some_and(|line| line.value_end != top.value.end);
-    if joined {
+    message.via_parts().map_err(reject)?;
+    if message.is_top_via_joined() {
         // What is taken from a line must leave a line that the next hop can read.
         message.vias().try_for_each(|via| via.map(|_| ())).map_err(reject)?;
     }

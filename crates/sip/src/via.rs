@@ -59,7 +59,7 @@ impl Transport {
         !matches!(self, Transport::Udp | Transport::Other)
     }
 
-    /// The port where no other is given: 5061 for TLS, 80 and 443 for WebSocket (RFC 7118 §10.3), else 5060.
+    /// The port where no other is given: 5061 for TLS, 80 and 443 for WebSocket (RFC 7118 §5.5), else 5060.
     pub const fn default_port(self) -> u16 {
         match self {
             Transport::Tls => 5061,
@@ -100,6 +100,11 @@ impl<'a> Via<'a> {
     /// The `received` parameter, brackets or not; `None` if absent or no address.
     pub fn received(&self) -> Option<IpAddr> {
         self.received.and_then(host::ip)
+    }
+
+    /// Whether it says `received`, with an address or not.
+    pub fn says_received(&self) -> bool {
+        self.received.is_some()
     }
 
     /// The `rport` parameter (RFC 3581): `None` absent, `Some(None)` asked for, `Some(Some(port))` filled in.
@@ -315,5 +320,34 @@ mod tests {
         let via = via(b"SIP/2.0/UDP a:4000;ttl=16;maddr=224.2.0.1 (Example, Inc.)").unwrap();
         assert_eq!(via.ttl(), Some(16));
         assert_eq!(via.maddr(), Some(Host::V4([224, 2, 0, 1].into())));
+    }
+
+    #[test]
+    fn a_comment_stands_behind_a_name_without_space() {
+        for text in [
+            &b"SIP/2.0/TCP a.example.com()"[..],
+            b"SIP/2.0/TCP a()",
+            b"SIP/2.0/TCP a()()",
+            b"SIP/2.0/TCP a(())",
+        ] {
+            let via = via(text).unwrap();
+            assert!(via.sent_by.starts_with(b"a") && !via.sent_by.contains(&b'('), "{via:?}");
+        }
+    }
+
+    /// What stands behind a comment is looked up, and found twice, like everything else.
+    #[test]
+    fn a_comment_hides_no_parameter() {
+        let text = b"SIP/2.0/UDP a:4000(c;x=1);branch=z9 (d) ;hidden";
+        let via = via(text).unwrap();
+        assert_eq!(via.branch(), via.params.value(b"branch"));
+        assert_eq!(via.params.get(b"hidden"), Some(None));
+        assert_eq!((via.params.count(), via.params.get(b"x")), (2, None));
+    }
+
+    #[test]
+    fn a_parameter_behind_a_comment_is_not_there_twice() {
+        assert_eq!(via(b"SIP/2.0/UDP a (c);branch=z9;branch=z8"), None);
+        assert_eq!(via(b"SIP/2.0/UDP a;x (c);branch=z9;branch=z8"), None);
     }
 }

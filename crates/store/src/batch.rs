@@ -185,20 +185,6 @@ impl TableChanges {
     fn len(&self) -> usize {
         self.rows.len() + self.foreign.len() + usize::from(self.is_cleared)
     }
-
-    /// Moves at most so many changes; what is left is not noted to any more.
-    fn move_to(&mut self, bytes: &[u8], rows: usize, target: &mut Batch) {
-        let from = self.rows.len().saturating_sub(rows);
-        let rows = rows - (self.rows.len() - from);
-        for (ruid, stored) in self.rows.drain(from..) {
-            let contact = stored.map(|stored| stored.contact(bytes));
-            target.note_row(&self.name, ruid, contact.as_ref());
-        }
-        let from = self.foreign.len().saturating_sub(rows);
-        let at = target.table_at(&self.name);
-        target.tables[at].foreign.extend(self.foreign.drain(from..));
-    }
-
     /// Rows of ours that go.
     pub(crate) fn removals(&self) -> impl Iterator<Item = Ruid> + '_ {
         self.rows.iter().filter(|(_, stored)| stored.is_none()).map(|(ruid, _)| *ruid)
@@ -267,15 +253,6 @@ impl Batch {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.tables.iter_mut().for_each(TableChanges::empty);
-    }
-
-    /// Moves at most so many changes into another batch; nothing is noted in this one until it is cleared.
-    pub(crate) fn move_to(&mut self, target: &mut Batch, mut rows: usize) {
-        for table in &mut self.tables {
-            let before = table.len();
-            table.move_to(&self.bytes, rows, target);
-            rows -= before - table.len();
-        }
     }
 
     fn table_at(&mut self, name: &str) -> usize {

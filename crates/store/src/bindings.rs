@@ -1,14 +1,13 @@
-//! Bindings in `location` tables: read whole at start, then written in batches.
+//! Bindings in `location` tables of whichever database: read whole at start, then written in batches.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::fault::Fault;
 use crate::journal::Ledger;
+use crate::load::{Load, Rows};
 use crate::location::Shape;
-use crate::mysql::MySqlBindings;
-use crate::postgres::PostgresBindings;
-use crate::sqlite::SqliteBindings;
 use crate::{StoreError, time};
 
 /// A row of a location table, as the caller's numbers; texts that are empty are NULL where the table allows
@@ -133,35 +132,67 @@ impl Names {
 /// as the `patience` that it was opened with; SQLite's wait for a lock ends then.
 #[derive(Debug)]
 pub struct Bindings {
-    pub(crate) inner: Inner,
+    pub(crate) inner: Box<dyn LocationTables>,
 }
 
-#[derive(Debug)]
-pub(crate) enum Inner {
-    Sqlite(SqliteBindings),
-    Postgres(PostgresBindings),
-    MySql(MySqlBindings),
-}
+/// Location tables in one kind of database. What each does is said at [`Bindings`].
+pub(crate) trait LocationTables: fmt::Debug + Send {
+    fn take_over(&mut self, tables: &[String]) -> Result<Vec<String>, Fault>;
 
-impl From<SqliteBindings> for Bindings {
-    fn from(inner: SqliteBindings) -> Bindings {
-        Bindings { inner: Inner::Sqlite(inner) }
-    }
-}
+    fn claim(&mut self, tables: &[String]) -> Result<Option<String>, Fault>;
 
-impl From<PostgresBindings> for Bindings {
-    fn from(inner: PostgresBindings) -> Bindings {
-        Bindings { inner: Inner::Postgres(inner) }
-    }
-}
+    /// Gives each row of the table to `load`.
+    fn load(&mut self, load: &mut Load<'_>) -> Result<(), Fault>;
 
-impl From<MySqlBindings> for Bindings {
-    fn from(inner: MySqlBindings) -> Bindings {
-        Bindings { inner: Inner::MySql(inner) }
-    }
+    /// Gives each row of the address-of-record to `rows`, and perhaps some of others.
+    fn read(&mut self, rows: &mut Rows<'_>) -> Result<(), Fault>;
+
+    /// Removes rows by their numbers, in steps; with `until` only those that expire by then.
+    fn remove_rows(&mut self, table: &str, ids: &[i64], until: Option<u64>) -> Result<(), Fault>;
+
+    fn write(&mut self, batch: &Batch, ledger: &Ledger<'_>) -> Result<Written, Fault>;
+
+    /// The first pages of a table's journal after this one, in order.
+    fn pages(&mut self, table: &str, after: i64) -> Result<Vec<(i64, Vec<u8>)>, Fault>;
+
+    fn has_table(&mut self, table: &str) -> Result<bool, Fault>;
+
+    /// What a location table can hold; `None` if that is everything.
+    fn shape(&mut self, table: &str) -> Result<Option<Arc<Shape>>, Fault>;
+
+    /// What errors call it.
+    fn place(&self) -> String;
 }
 
 impl Bindings {
+    pub(crate) fn new(inner: impl LocationTables + 'static) -> Bindings {
+        Bindings { inner: Box::new(inner) }
+    }
+
+    /// Makes this the only one that writes these tables, which must come before they are loaded by who holds them
+    /// in memory: another connection that did so is ended, with what it was still about to write, and returned in a
+    /// few words. That is one of a server that died, and whose last statement is still being carried out; or
+    /// one that lives, and gets [`StoreError::Away`] from all its further calls.
+    ///
+    /// Who lost its connection takes the tables again, if nobody else has meanwhile. Nothing happens with SQLite:
+    /// what a process did ends with it, and locks of files are the caller's.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Refused`] if the other one cannot be ended, and as the database says.
+    pub fn take_over(&mut self, tables: &[String]) -> Result<Vec<String>, StoreError> {
+        Ok(self.inner.take_over(tables)?)
+    }
+
+    /// The same, but that another one is let be, and told of.
+    ///
+    /// # Errors
+    ///
+    /// As the database says.
+    pub fn claim(&mut self, tables: &[String]) -> Result<Option<String>, StoreError> {
+        Ok(self.inner.claim(tables)?)
+    }
+
     /// Visits every binding that has not expired at `now_unix_micros`, each once, those updated longest ago
     /// first, and removes the expired ones; returns how many were visited. `visit` returns false to stop.
     /// `progress` is told now and then how many rows were read, and how many there are.
@@ -180,13 +211,10 @@ impl Bindings {
         progress: &mut dyn FnMut(u64, u64),
         visit: &mut dyn FnMut(&Contact<'_>) -> bool,
     ) -> Result<u64, StoreError> {
-        let mut load = crate::load::Load::new(table, now_unix_micros, progress, visit);
-        let done = match &mut self.inner {
-            Inner::Sqlite(inner) => inner.load(&mut load),
-            Inner::Postgres(inner) => inner.load(&mut load),
-            Inner::MySql(inner) => inner.load(&mut load),
-        };
-        done?;
+        let mut load = Load::new(table, now_unix_micros, progress, visit);
+        self.inner.load(&mut load)?;
+        self.inner.remove_rows(table, &load.take_expired(), Some(now_unix_micros))?;
+        self.inner.remove_rows(table, &load.take_losers(), None)?;
         Ok(load.visited())
     }
 
@@ -203,22 +231,10 @@ impl Bindings {
         domain: &[u8],
         visit: &mut dyn FnMut(&Contact<'_>),
     ) -> Result<(), StoreError> {
-        let mut rows = crate::load::Rows::new(table, username, domain);
-        match &mut self.inner {
-            Inner::Sqlite(inner) => inner.read(&mut rows)?,
-            Inner::Postgres(inner) => inner.read(&mut rows)?,
-            Inner::MySql(inner) => inner.read(&mut rows)?,
-        }
+        let mut rows = Rows::new(table, username, domain);
+        self.inner.read(&mut rows)?;
         let losers = rows.visit(visit);
-        if losers.is_empty() {
-            return Ok(());
-        }
-        match &mut self.inner {
-            Inner::Sqlite(inner) => inner.remove_rows(table, &losers, None)?,
-            Inner::Postgres(inner) => inner.remove_rows(table, &losers, None)?,
-            Inner::MySql(inner) => inner.remove_rows(table, &losers, None)?,
-        }
-        Ok(())
+        Ok(self.inner.remove_rows(table, &losers, None)?)
     }
 
     /// Writes all changes of a batch and commits; all or nothing, and on disk when it returns. After an error
@@ -237,50 +253,5 @@ impl Bindings {
             return Ok(Written::default());
         }
         Ok(self.inner.write(batch, &Ledger::default())?)
-    }
-}
-
-impl Inner {
-    pub(crate) fn write(&mut self, batch: &Batch, ledger: &Ledger) -> Result<Written, Fault> {
-        match self {
-            Inner::Sqlite(inner) => inner.write(batch, ledger),
-            Inner::Postgres(inner) => inner.write(batch, ledger),
-            Inner::MySql(inner) => inner.write(batch, ledger),
-        }
-    }
-
-    /// The first pages of a table's journal after this one, in order.
-    pub(crate) fn pages(&mut self, table: &str, after: i64) -> Result<Vec<(i64, Vec<u8>)>, Fault> {
-        match self {
-            Inner::Sqlite(inner) => inner.pages(table, after),
-            Inner::Postgres(inner) => inner.pages(table, after),
-            Inner::MySql(inner) => inner.pages(table, after),
-        }
-    }
-
-    pub(crate) fn has_table(&mut self, table: &str) -> Result<bool, Fault> {
-        match self {
-            Inner::Sqlite(inner) => inner.has_table(table),
-            Inner::Postgres(inner) => inner.has_table(table),
-            Inner::MySql(inner) => inner.has_table(table),
-        }
-    }
-
-    /// What a location table can hold; `None` if that is everything.
-    pub(crate) fn shape(&mut self, table: &str) -> Result<Option<Arc<Shape>>, Fault> {
-        match self {
-            Inner::Sqlite(_) => Ok(None),
-            Inner::Postgres(inner) => inner.shape(table).map(Some),
-            Inner::MySql(inner) => inner.shape(table).map(Some),
-        }
-    }
-
-    /// What errors call it.
-    pub(crate) fn place(&self) -> String {
-        match self {
-            Inner::Sqlite(inner) => inner.place(),
-            Inner::Postgres(inner) => inner.place(),
-            Inner::MySql(inner) => inner.place(),
-        }
     }
 }

@@ -110,15 +110,12 @@ impl Database {
     /// When no connection can be had.
     pub fn bindings(&self, columns: &[(String, String)]) -> Result<Bindings, StoreError> {
         let names = Names::new(columns)?;
-        Ok(match &self.url {
-            Url::Sqlite(path) => sqlite::SqliteBindings::new(path, self.patience, names)?.into(),
-            Url::Postgres(url) => {
-                postgres::PostgresBindings::new(url, &self.url.to_string(), self.patience, names)?.into()
-            }
-            Url::MySql(url) => {
-                mysql::MySqlBindings::new(url, &self.url.to_string(), self.patience, names)?.into()
-            }
-        })
+        let (name, patience) = (self.url.to_string(), self.patience);
+        match &self.url {
+            Url::Sqlite(path) => Ok(Bindings::new(sqlite::SqliteBindings::new(path, patience, names)?)),
+            Url::Postgres(url) => postgres::bindings(url, &name, patience, names),
+            Url::MySql(url) => mysql::bindings(url, &name, patience, names),
+        }
     }
 
     /// Answers questions with at most `connections` connections; `waiting_max` questions may wait for one.

@@ -40,6 +40,11 @@ impl Fault {
         Fault { is_late: true, ..Fault::lost(text) }
     }
 
+    /// Whether a row's values are to blame: other rows may be written.
+    pub(crate) fn is_about_values(&self) -> bool {
+        matches!(self.cause, Cause::Data | Cause::Duplicate)
+    }
+
     pub(crate) fn is_late(&self) -> bool {
         self.is_late
     }

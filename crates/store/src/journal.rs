@@ -1,45 +1,38 @@
 //! Changes that are on disk before their rows are: write-through at the price of an append.
 //!
 //! A row of a location table that changes costs a page of the table and one of an index, wherever they are.
-//! So the changes of a batch are committed as one page of the table `strowger_journal`, written one after
-//! another, and the rows follow later, each once however often it has changed since. Pages have a generation:
-//! when all rows of a generation are written, its pages go, in the same transaction as the last of the rows.
-//! Who starts after a crash first writes the rows of all pages that are left, in the order of the pages.
+//! So a change is written down as a record where it is made ([`Encoder`]), and the records of all who wait for a commit
+//! are committed as one page, behind the one before: of the table `strowger_journal`, or of a file beside SQLite's
+//! own. The rows follow later, from where the bindings are, each once however often it has changed since. Pages have a
+//! generation: the rows of what had changed when it ended are all written, and its pages go with the last of them, in the
+//! same transaction, or from a file right after it. Who starts after a crash first writes the rows of all pages that are
+//! left, in the order of the pages.
 //!
 //! ```text
-//!  batch ──▶ page of generation 7 ──▶ gathered rows of generation 7
-//!                                          │ enough of them, or old enough
+//!  change ──record──▶ Records ──▶ page of generation 7
+//!                                          │ large enough, or old enough: it ends, 8 begins
 //!                                          ▼
-//!            pages of 6 go ◀── last ── rows of generation 6, some with each commit
+//!            pages of 7 go ◀── last ── rows of all that had changed, some with each commit
 //! ```
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::batch::{Batch, Change, What, ruid_of};
+use crate::batch::{Batch, ruid_of};
 use crate::location::Shape;
-use crate::{Bindings, StoreError, Written};
+use crate::{Bindings, Contact, StoreError, Written};
 
 mod page;
 
 pub(crate) use page::Page;
-use page::Pages;
+pub use page::Records;
 
 /// The table of the pages.
 pub(crate) const TABLE: &str = "strowger_journal";
 
-/// A generation ends when so many rows are to be written, its pages have so many bytes, or the first of them is so
-/// old.
-const ROWS_MAX: usize = 50_000;
-const BYTES_MAX: usize = 64 << 20;
+/// A generation ends when its pages have so many bytes, or the first of them is so old.
+const BYTES_MAX: usize = 128 << 20;
 const AGE_MAX: Duration = Duration::from_secs(10);
-
-/// Rows of an ended generation that go with a commit are at least so many, and at least twice as many as the
-/// commit adds: it is written before the next one ends.
-const STEP_ROWS_MIN: usize = 256;
-
-/// Rows written in one transaction where nobody waits for it.
-const STEP_ROWS_IDLE: usize = 1_000;
 
 /// Rows of pages that an earlier run has left, written in one transaction.
 const RECOVER_ROWS: usize = 20_000;
@@ -49,101 +42,99 @@ pub(crate) const PAGES_READ: usize = 16;
 
 /// What a transaction does to the journal beside what it does to location tables.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct Ledger<'a> {
     /// New pages.
-    pub(crate) pages: Vec<Page>,
+    pub(crate) pages: Vec<Page<'a>>,
     /// Tables whose pages of this generation and earlier ones go.
-    pub(crate) trim: Option<(Vec<String>, i32)>,
+    pub(crate) trim: Option<(&'a [String], i32)>,
 }
 
-impl Ledger {
+impl Ledger<'_> {
     pub(crate) fn is_empty(&self) -> bool {
         self.pages.is_empty() && self.trim.is_none()
     }
 }
 
-/// What is in the journal and not yet in its tables. It belongs to one [`Bindings`].
+/// Writes changes down as the journal keeps them. It knows what the tables could hold when it was made; clones are
+/// the same.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    /// Name, and what it can hold: `None` if that is everything.
+    tables: Vec<(String, Option<Arc<Shape>>)>,
+}
+
+impl Encoder {
+    /// Appends the record of a binding that is new or has changed in the `table`th table.
+    ///
+    /// # Errors
+    ///
+    /// Why that table cannot hold it, in a sentence; nothing is appended.
+    pub fn save(&self, table: usize, contact: &Contact<'_>, records: &mut Vec<u8>) -> Result<(), String> {
+        page::check(contact)?;
+        if let Some((_, Some(shape))) = self.tables.get(table)
+            && !shape.holds_plainly(contact)
+        {
+            shape.fit(contact)?;
+        }
+        page::save(records, contact);
+        Ok(())
+    }
+
+    /// Appends the record of a binding that is gone.
+    pub fn remove(&self, table: usize, contact: &Contact<'_>, records: &mut Vec<u8>) {
+        if let Some((name, _)) = self.tables.get(table) {
+            page::remove(records, ruid_of(name, contact));
+        }
+    }
+}
+
+/// How it stands with the journal of some tables. It belongs to one [`Bindings`].
 #[derive(Debug)]
 pub struct Journal {
     tables: Vec<String>,
     /// The generation of new pages.
     generation: i32,
-    /// Its rows.
-    gathered: Batch,
-    /// When the first of them came.
-    since: Instant,
     /// Bytes of its pages.
     bytes: usize,
-    /// The rows of the generation before it that are still to be written.
-    ended: Batch,
-    /// Those of its rows that are under way; kept until they are committed.
-    step: Batch,
+    /// When the first of them was written.
+    since: Option<Instant>,
+    /// Whether the generation before it has pages.
+    is_ending: bool,
 }
 
 impl Journal {
-    /// Takes the next rows of the ended generation, or ends one.
-    fn prepare(&mut self, rows: usize, age_max: Duration, now: Instant) -> Ledger {
-        if !self.is_folding() && self.has_enough(age_max, now) {
-            self.ended.clear();
-            std::mem::swap(&mut self.gathered, &mut self.ended);
-            self.generation += 1;
-            self.bytes = 0;
-        }
-        if self.step.is_empty() {
-            self.step.clear();
-            self.ended.move_to(&mut self.step, rows);
-        }
-        let is_last = !self.step.is_empty() && self.ended.is_empty();
-        let trim = is_last.then(|| (self.tables.clone(), self.generation - 1));
-        Ledger { pages: Vec::new(), trim }
-    }
-
-    fn is_folding(&self) -> bool {
-        !self.ended.is_empty() || !self.step.is_empty()
-    }
-
-    fn has_enough(&self, age_max: Duration, now: Instant) -> bool {
-        !self.gathered.is_empty()
-            && (self.gathered.len() >= ROWS_MAX
-                || self.bytes >= BYTES_MAX
-                || now.duration_since(self.since) >= age_max)
-    }
-
-    /// How many rows are in the journal only.
+    /// When this generation is to end, at the latest; `None` while it has no page.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.gathered.len() + self.step.len() + self.ended.len()
+    pub fn due_at(&self) -> Option<Instant> {
+        self.since.map(|since| if self.bytes >= BYTES_MAX { since } else { since + AGE_MAX })
     }
 
-    /// Whether all rows are in their tables.
+    /// Ends the generation. From now on the caller finds out what has changed, and gives the rows to
+    /// [`Bindings::commit`], all of them; if it was about to do so for an earlier generation, it begins again, and the
+    /// last row takes the pages of both.
+    pub fn end_generation(&mut self) {
+        self.is_ending = true;
+        self.generation += 1;
+        self.bytes = 0;
+        self.since = None;
+    }
+
+    /// Whether the rows of an ended generation are being written.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    pub fn is_ending(&self) -> bool {
+        self.is_ending
     }
 }
 
 impl Bindings {
     /// Writes the rows that an earlier run has left in the journal of these tables, if there is one, and empties it;
-    /// returns how many there were. To be called before the tables are loaded, whatever is done with them
-    /// afterwards.
+    /// returns how many there were. To be called before the tables are loaded, by who has claimed them, whatever is done with
+    /// them afterwards.
     ///
     /// # Errors
     ///
     /// As the database says; [`StoreError::Unfit`] for a page that is damaged.
     pub fn recover(&mut self, tables: &[String]) -> Result<u64, StoreError> {
-        self.write_pages(tables, true)
-    }
-
-    /// The same without emptying it, for who only wants to look: it may be that of a server that runs elsewhere.
-    ///
-    /// # Errors
-    ///
-    /// As [`Bindings::recover`].
-    pub fn catch_up(&mut self, tables: &[String]) -> Result<u64, StoreError> {
-        self.write_pages(tables, false)
-    }
-
-    fn write_pages(&mut self, tables: &[String], trims: bool) -> Result<u64, StoreError> {
         if !self.has_journal()? {
             return Ok(0);
         }
@@ -163,7 +154,7 @@ impl Bindings {
                 written += batch.len() as u64;
                 // Until the last of their rows all pages stay: who is interrupted begins again.
                 let is_end = pages.is_empty();
-                let trim = (is_end && trims && after > 0).then(|| (vec![table.clone()], i32::MAX));
+                let trim = (is_end && after > 0).then(|| (std::slice::from_ref(table), i32::MAX));
                 let ledger = Ledger { pages: Vec::new(), trim };
                 if !batch.is_empty() || !ledger.is_empty() {
                     for row in self.inner.write(&batch, &ledger)?.left_out {
@@ -182,102 +173,65 @@ impl Bindings {
         Ok(written)
     }
 
-    /// The journal of these tables, which must be empty (see [`Bindings::recover`]); `None` where the
-    /// database has no table for it. Rows are written to their tables within seconds.
+    /// The journal of these tables, which must be empty (see [`Bindings::recover`]), and how to write changes
+    /// down for it; `None` where the database has no table for it.
     ///
     /// # Errors
     ///
     /// As the database says.
-    pub fn journal(&mut self, tables: &[String]) -> Result<Option<Journal>, StoreError> {
-        Ok(self.has_journal()?.then(|| Journal {
-            tables: tables.to_vec(),
-            generation: 1,
-            gathered: Batch::default(),
-            since: Instant::now(),
-            bytes: 0,
-            ended: Batch::default(),
-            step: Batch::default(),
-        }))
+    pub fn journal(&mut self, tables: &[String]) -> Result<Option<(Journal, Encoder)>, StoreError> {
+        if !self.has_journal()? {
+            return Ok(None);
+        }
+        let shaped = |name: &String| Ok((name.clone(), self.inner.shape(name)?));
+        let encoder = Encoder { tables: tables.iter().map(shaped).collect::<Result<_, StoreError>>()? };
+        let tables = tables.to_vec();
+        let journal = Journal { tables, generation: 1, bytes: 0, since: None, is_ending: false };
+        Ok(Some((journal, encoder)))
     }
 
     fn has_journal(&mut self) -> Result<bool, StoreError> {
         Ok(self.inner.has_table(TABLE)?)
     }
 
-    /// Has changes on disk when it returns: in the journal. Rows that no table can hold are left out and named, as
-    /// [`Bindings::write`] does it. Some rows of earlier changes are written to their tables in the same
-    /// transaction.
+    /// Has records on disk when it returns, in the journal; and these rows in their tables, which are those of an ended
+    /// generation ([`Journal::end_generation`]), with `is_last` the last of them: its pages go with it. Rows that a table
+    /// does not take are named in [`Written::left_behind`].
     ///
-    /// After an error it is called again with the same changes, and others after them, before anything else is
-    /// written.
+    /// After an error it is called again with the same records and rows, and others after them, before
+    /// anything else is written.
     ///
     /// # Errors
     ///
     /// As the database says.
-    pub fn write_to<'a>(
+    pub fn commit(
         &mut self,
         journal: &mut Journal,
-        changes: impl ExactSizeIterator<Item = Change<'a>>,
+        records: &mut Records,
+        rows: &Batch,
+        is_last: bool,
     ) -> Result<Written, StoreError> {
-        let now = Instant::now();
-        let mut ledger = journal.prepare(STEP_ROWS_MIN.max(changes.len() * 2), AGE_MAX, now);
-        if journal.gathered.is_empty() {
-            journal.since = now;
+        let mut ledger = Ledger::default();
+        let mut bytes = 0;
+        for (table, page) in records.seal() {
+            let Some(table) = journal.tables.get(table) else { continue };
+            bytes += page.len();
+            ledger.pages.push(Page { table, generation: journal.generation, changes: page });
         }
-        let mut written = Written::default();
-        let mut pages = Pages::new(journal.generation);
-        let mut shape: Option<(&str, Option<Arc<Shape>>)> = None;
-        for Change { table, what, contact } in changes {
-            if shape.as_ref().is_none_or(|(known, _)| *known != table) {
-                shape = Some((table, self.inner.shape(table)?));
-            }
-            match what {
-                What::Save => {
-                    let shape = shape.as_ref().and_then(|(_, shape)| shape.as_deref());
-                    let fits = |()| shape.map_or(Ok(()), |shape| shape.fit(&contact).map(drop));
-                    if let Err(reason) = page::check(&contact).and_then(fits) {
-                        written.leave_out(table, &contact, reason);
-                        continue;
-                    }
-                    pages.save(table, &contact);
-                    journal.gathered.save(table, &contact);
-                }
-                What::Remove => {
-                    let ruid = ruid_of(table, &contact);
-                    pages.remove(table, ruid);
-                    journal.gathered.note_row(table, ruid, None);
-                }
-                What::RemoveRuid => {
-                    pages.remove_ruid(table, contact.ruid);
-                    journal.gathered.remove_ruid(table, contact.ruid);
-                }
-            }
-            written.rows += 1;
+        if is_last {
+            ledger.trim = Some((&journal.tables, journal.generation - 1));
         }
-        ledger.pages = pages.end();
-        journal.bytes += ledger.pages.iter().map(|page| page.changes.len()).sum::<usize>();
-        let step = self.inner.write(&journal.step, &ledger)?;
-        journal.step.clear();
-        written.left_behind = step.left_out;
-        Ok(written)
-    }
-
-    /// Writes some rows from the journal to their tables, if it is time or `all` shall be written; returns whether
-    /// there are more.
-    ///
-    /// # Errors
-    ///
-    /// As the database says.
-    pub fn fold(&mut self, journal: &mut Journal, all: bool) -> Result<(bool, Written), StoreError> {
-        let age_max = if all { Duration::ZERO } else { AGE_MAX };
-        let ledger = journal.prepare(STEP_ROWS_IDLE, age_max, Instant::now());
-        if journal.step.is_empty() {
-            return Ok((false, Written::default()));
+        if bytes > 0 {
+            // Whatever becomes of it: it may be there.
+            journal.since.get_or_insert_with(Instant::now);
         }
-        let step = self.inner.write(&journal.step, &ledger)?;
-        journal.step.clear();
-        let more = journal.is_folding() || (all && !journal.is_empty());
-        Ok((more, Written { rows: step.rows, left_out: Vec::new(), left_behind: step.left_out }))
+        if ledger.is_empty() && rows.is_empty() {
+            return Ok(Written::default());
+        }
+        let written = self.inner.write(rows, &ledger)?;
+        journal.bytes += bytes;
+        journal.is_ending &= !is_last;
+        Ok(Written { rows: written.rows, left_out: Vec::new(), left_behind: written.left_out })
     }
 }
 

@@ -21,7 +21,7 @@ const ROWS_MAX: usize = 10_000;
 /// A load: what is asked for, and how far it is.
 pub(crate) struct Load<'a> {
     pub(crate) table: &'a str,
-    pub(crate) now: u64,
+    now: u64,
     progress: &'a mut dyn FnMut(u64, u64),
     visit: &'a mut dyn FnMut(&Contact<'_>) -> bool,
     total: u64,

@@ -129,3 +129,14 @@ fn a_statement_that_was_given_up_is_not_done_later() {
     let lock = "BEGIN; SELECT * FROM location FOR UPDATE; SELECT SLEEP(3.5); COMMIT";
     what_was_given_up_is_not_done_later(&server, &database, lock);
 }
+
+#[test]
+#[ignore = "needs MariaDB: cargo test -p store -- --ignored"]
+fn a_table_has_one_writer() {
+    let (server, database) = ours();
+    only_one_writes(&database);
+    clear(&server);
+    let database = open(&server.url(), Duration::from_secs(1));
+    let lock = "BEGIN; SELECT * FROM location FOR UPDATE; SELECT SLEEP(3.5); COMMIT";
+    who_died_writes_nothing_more(&server, &database, lock);
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::databases::{Kind, Server};
 use common::*;
-use store::{Batch, Contact, Database, StoreError, Url};
+use store::{Batch, Contact, Database, Records, StoreError, Url, What};
 
 fn open(url: &str, patience: Duration) -> Database {
     Database::open(&Url::parse(url, std::path::Path::new("/")).unwrap(), patience).unwrap()
@@ -101,13 +101,21 @@ fn rows_that_only_the_database_refuses_are_found() {
     assert_eq!((written.rows, written.left_out.len()), (997, 3));
     assert!(written.left_out.iter().all(|left| *left.username == *b"bad"), "{written:?}");
     assert_eq!(load_all(&mut bindings, "location", now()).len(), 997);
-    // From a journal they are left behind, and the rest is not.
+    // Rows of what is in a journal are left behind, and the rest is not.
     let tables = ["location".to_string()];
-    let mut journal = bindings.journal(&tables).unwrap().unwrap();
+    let (mut journal, encoder) = bindings.journal(&tables).unwrap().unwrap();
     let rows = [bare("bad", "sip:b", now()), bare("good", "sip:g", now())];
-    assert_eq!(save_to(&mut bindings, &mut journal, &rows).left_out, []);
-    let (more, written) = bindings.fold(&mut journal, true).unwrap();
-    assert_eq!((more, written.rows, written.left_behind.len()), (false, 1, 1));
+    let mut batch = Batch::default();
+    let mut records = Records::default();
+    for row in &rows {
+        records.push(0, &record(&encoder, What::Save, row).unwrap());
+        batch.save("location", row);
+    }
+    journal.end_generation();
+    let written = bindings.commit(&mut journal, &mut records, &batch, false).unwrap();
+    assert_eq!((written.rows, written.left_out.len(), written.left_behind.len()), (1, 0, 1));
+    journal.end_generation();
+    bindings.commit(&mut journal, &mut Records::default(), &Batch::default(), true).unwrap();
     assert_eq!(bindings.recover(&tables).unwrap(), 0);
     assert_eq!(load_all(&mut bindings, "location", now()).len(), 998);
 }
@@ -149,4 +157,15 @@ fn a_statement_that_was_given_up_is_not_done_later() {
     let database = open(&server.url(), Duration::from_secs(1));
     let lock = "BEGIN; SELECT * FROM location FOR UPDATE; SELECT pg_sleep(3.5); COMMIT";
     what_was_given_up_is_not_done_later(&server, &database, lock);
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: cargo test -p store -- --ignored"]
+fn a_table_has_one_writer() {
+    let (server, database) = ours();
+    only_one_writes(&database);
+    clear(&server);
+    let database = open(&server.url(), Duration::from_secs(1));
+    let lock = "BEGIN; SELECT * FROM location FOR UPDATE; SELECT pg_sleep(3.5); COMMIT";
+    who_died_writes_nothing_more(&server, &database, lock);
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use common::*;
 use rusqlite::Connection;
-use store::{Batch, Contact, Database, StoreError, Url};
+use store::{Batch, Contact, Database, Records, StoreError, Url, What};
 
 fn url(path: &Path) -> Url {
     Url::Sqlite(path.to_path_buf())
@@ -62,12 +62,52 @@ fn a_damaged_journal_is_an_error_that_names_it() {
     let mut bindings = database.bindings(&[]).unwrap();
     let mut journal = bindings.journal(&tables).unwrap().unwrap();
     save_to(&mut bindings, &mut journal, &[bare("alice", "sip:a", now())]);
-    execute(&path, "UPDATE strowger_journal SET changes = zeroblob(length(changes))");
+    save_to(&mut bindings, &mut journal, &[bare("bob", "sip:b", now())]);
+    let file = path.with_file_name(format!("{}-changes-0", path.file_name().unwrap().to_str().unwrap()));
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.windows(5).position(|five| five == b"alice").unwrap();
+    bytes[at] = b'A';
+    std::fs::write(&file, bytes).unwrap();
     let error = database.bindings(&[]).unwrap().recover(&tables).unwrap_err();
     assert!(
-        matches!(&error, StoreError::Unfit(text) if text.contains("checksum") && text.contains("page 1")),
+        matches!(&error, StoreError::Unfit(text) if text.contains("damaged") && text.contains("-changes-0")),
         "{error}"
     );
+}
+
+#[test]
+fn rows_that_are_refused_again_and_again_do_not_fill_the_disk() {
+    let (_directory, path, database) = fresh();
+    let tables = ["location".to_string()];
+    let mut bindings = database.bindings(&[]).unwrap();
+    let (mut journal, encoder) = bindings.journal(&tables).unwrap().unwrap();
+    let (alice, mut rows) = (bare("alice", "sip:a", now()), Batch::default());
+    rows.save("location", &alice);
+    let mut records = Records::default();
+    for _ in 0..5_000 {
+        records.push(0, &record(&encoder, What::Save, &alice).unwrap());
+    }
+    journal.end_generation();
+    // Refused at once, and not before the transaction is to be committed.
+    let broken = [
+        ("DROP TABLE location", "SELECT 1"),
+        (
+            "CREATE TABLE parent (id INTEGER PRIMARY KEY); CREATE TABLE child (id INTEGER REFERENCES parent (id) \
+             DEFERRABLE INITIALLY DEFERRED); CREATE TRIGGER late AFTER INSERT ON location BEGIN INSERT INTO child \
+             VALUES (7); END",
+            "DROP TRIGGER late",
+        ),
+    ];
+    for (breaks, mends) in broken.into_iter().rev() {
+        execute(&path, breaks);
+        for _ in 0..50 {
+            bindings.commit(&mut journal, &mut records, &rows, false).unwrap_err();
+        }
+        execute(&path, mends);
+    }
+    let file = path.with_file_name(format!("{}-changes-0", path.file_name().unwrap().to_str().unwrap()));
+    let length = std::fs::metadata(file).map_or(0, |file| file.len());
+    assert!(length < 4 * records.bytes() as u64, "{length} bytes for {}", records.bytes());
 }
 
 #[test]
@@ -353,7 +393,8 @@ fn a_question_is_answered_at_its_deadline_even_if_the_file_is_locked() {
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let (answer, took) = ask(&selector, question(), Duration::from_millis(300));
     assert!(matches!(answer, Err(StoreError::Away(_))));
-    assert!(took < Duration::from_millis(320), "{took:?}");
+    // Not when who waits for the lock gives up.
+    assert!(took < PATIENCE / 2, "{took:?}");
     other.execute_batch("COMMIT").unwrap();
     assert_eq!(ask(&selector, question(), PATIENCE).0.unwrap().len(), 0);
 }

@@ -9,36 +9,33 @@
 //! persister sleeps, one wake-up; and hears up to which number everything is committed. So a REGISTER costs no message
 //! between threads, and all that come during one commit share the next.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Answer, AskId, Outbox, Output, Path};
-use location::Location as _;
+use engine::{Answer, AskId, Outbox, Output};
+use location::{Location as _, Traces};
 use modules::Unsaved;
-use sip::{HeaderName, Index, Instant, Message, ResponseSpec};
+use sip::{HeaderName, Index, Instant, Message};
 
 use crate::persistence::{Persister, Tickets};
 use crate::striped::Striped;
 
+mod queue;
+
+use queue::{Queue, Reply};
+
 /// Answers held at once; past it a REGISTER is undone and answered 503.
 const HELD_MAX: usize = 65_536;
 
-/// Buffers of answers that are kept for the next ones.
-const SPARE_MAX: usize = 8_192;
+/// Answers let go with each message that comes: those of a commit leave among the others instead of in one burst, in batches
+/// that are still in the processor's cache, and faster than new ones come.
+const RELEASE_WITH_MESSAGE: usize = 2;
+
+/// The same while no message comes.
+const RELEASE_ALONE: usize = 128;
 
 /// Marks the number of a question as that of an answer held back: the engine's own are counted from 1.
 const MARK: u64 = 1 << 63;
-
-/// One answer.
-#[derive(Debug)]
-struct Reply {
-    /// After this it comes too late.
-    deadline: Instant,
-    path: Path,
-    bytes: Vec<u8>,
-    unsaved: Unsaved,
-}
 
 /// Why an answer may not go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,10 +53,13 @@ pub(crate) struct Held {
     location: Striped,
     timeout: Duration,
     retry_after_secs: u32,
-    waiting: VecDeque<Reply>,
+    waiting: Queue,
     /// The number of the next answer.
     next: u64,
-    spare: Vec<Vec<u8>>,
+    /// The persister knows of those with a lower number.
+    asked: u64,
+    /// Those with a lower number may go.
+    committed: u64,
     index: Index,
 }
 
@@ -83,9 +83,10 @@ impl Held {
             location,
             timeout,
             retry_after_secs,
-            waiting: VecDeque::new(),
+            waiting: Queue::default(),
             next: 0,
-            spare: Vec::new(),
+            asked: 0,
+            committed: 0,
             index: Index::new(),
         }
     }
@@ -95,27 +96,47 @@ impl Held {
         self.waiting.is_empty()
     }
 
-    /// When the oldest comes too late.
+    /// When there is something to do next: some may go, or the oldest comes too late.
     pub(crate) fn next_timeout(&self) -> Option<Instant> {
-        self.waiting.front().map(|reply| reply.deadline)
+        let deadline = self.waiting.deadline()?;
+        Some(if self.first() < self.committed { Instant::ZERO } else { deadline })
+    }
+
+    /// The number of the oldest.
+    fn first(&self) -> u64 {
+        self.next - self.waiting.len() as u64
     }
 
     /// Takes an answer out of the outbox until its commit.
-    pub(crate) fn hold(&mut self, now: Instant, unsaved: Unsaved, out: &mut Outbox) {
-        let place = unsaved.output;
-        let Some(Output::Send { path, bytes }) = out.outputs.get(place) else { return };
-        let path = *path;
-        let mut kept = self.spare.pop().unwrap_or_default();
-        kept.clear();
-        kept.extend_from_slice(out.bytes.get(bytes.clone()).unwrap_or_default());
-        out.outputs.remove(place);
-        let reply = Reply { deadline: now + self.timeout, path, bytes: kept, unsaved };
-        if self.waiting.len() >= HELD_MAX || self.persister.is_stuck() {
-            return self.fail(now, reply, Why::Away, out);
+    pub(crate) fn hold(&mut self, now: Instant, unsaved: &Unsaved, out: &mut Outbox) {
+        let Unsaved { aor, traces, output } = unsaved;
+        let Some(Output::Send { path, bytes }) = out.outputs.get(*output) else { return };
+        let (path, bytes) = (*path, bytes.clone());
+        out.outputs.remove(*output);
+        let answer = out.bytes.get(bytes).unwrap_or_default();
+        let deadline = now + self.timeout;
+        let reply = Reply { deadline, path, answer, aor, traces: traces.as_bytes() };
+        let why = if self.waiting.len() >= HELD_MAX || self.persister.is_stuck() {
+            Some(Why::Away)
+        } else if self.persister.is_refused(&self.location, aor, traces) {
+            Some(Why::Refused)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            let (answer, traces) = (answer.to_vec(), traces.as_bytes());
+            return self.fail(now, &Reply { deadline, path, answer: &answer, aor, traces }, why, out);
         }
-        self.waiting.push_back(reply);
+        self.waiting.push(&reply);
         self.next += 1;
-        self.persister.want(&self.tickets, self.next);
+    }
+
+    /// Has what they wait for committed. To be called after [`Held::hold`], once for many: it costs more than one of them.
+    pub(crate) fn ask_for_commit(&mut self) {
+        if self.asked < self.next {
+            self.asked = self.next;
+            self.persister.want(&self.tickets, self.next);
+        }
     }
 
     /// Lets all go that are committed, if `id` is about them; `false` if it is a question of the engine's.
@@ -129,47 +150,71 @@ impl Held {
         if id.0 & MARK == 0 {
             return false;
         }
-        let upto = id.0 & !MARK;
-        let refused = self.tickets.take_refused();
-        let first = self.next - self.waiting.len() as u64;
-        for _ in first..upto.min(self.next) {
-            let Some(reply) = self.waiting.pop_front() else { break };
-            let is_left_out = refused.iter().any(|aor| aor[..] == reply.unsaved.aor[..]);
+        let upto = (id.0 & !MARK).min(self.next);
+        let refused = self.tickets.take_refused(upto);
+        if *answer == Answer::Done && refused.is_empty() {
+            self.committed = self.committed.max(upto);
+            return true;
+        }
+        while self.first() < upto
+            && let Some(reply) = self.waiting.front()
+        {
+            let is_left_out = refused.iter().any(|aor| aor[..] == *reply.aor);
+            let is_committed = self.first() < self.committed || *answer == Answer::Done;
             match answer {
-                Answer::Done if !is_left_out => self.send(reply, out),
-                Answer::Done | Answer::Refused => self.fail(now, reply, Why::Refused, out),
-                _ => self.fail(now, reply, Why::Away, out),
+                _ if is_committed && !is_left_out => self.send_first(out),
+                Answer::Done | Answer::Refused => self.fail_first(now, Why::Refused, out),
+                _ => self.fail_first(now, Why::Away, out),
             }
         }
         true
     }
 
-    /// Gives up those that have waited too long.
-    pub(crate) fn give_up(&mut self, now: Instant, out: &mut Outbox) {
-        while self.waiting.front().is_some_and(|reply| reply.deadline <= now)
-            && let Some(reply) = self.waiting.pop_front()
-        {
-            self.fail(now, reply, Why::Away, out);
+    /// Lets some go that are committed, with an input of the shard.
+    pub(crate) fn release(&mut self, is_message: bool, out: &mut Outbox) {
+        for _ in 0..if is_message { RELEASE_WITH_MESSAGE } else { RELEASE_ALONE } {
+            if self.waiting.is_empty() || self.first() >= self.committed {
+                break;
+            }
+            self.send_first(out);
         }
     }
 
-    fn send(&mut self, reply: Reply, out: &mut Outbox) {
-        out.send(reply.path, |buffer| buffer.extend_from_slice(&reply.bytes));
-        if self.spare.len() < SPARE_MAX {
-            self.spare.push(reply.bytes);
+    /// Gives up those that have waited too long.
+    pub(crate) fn give_up(&mut self, now: Instant, out: &mut Outbox) {
+        while self.first() >= self.committed
+            && self.waiting.deadline().is_some_and(|deadline| deadline <= now)
+        {
+            self.fail_first(now, Why::Away, out);
         }
+    }
+
+    fn send_first(&mut self, out: &mut Outbox) {
+        if let Some(reply) = self.waiting.front() {
+            out.send(reply.path, |buffer| buffer.extend_from_slice(reply.answer));
+        }
+        self.waiting.drop_front();
+    }
+
+    fn fail_first(&mut self, now: Instant, why: Why, out: &mut Outbox) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        if let Some(reply) = waiting.front() {
+            self.fail(now, &reply, why, out);
+        }
+        waiting.drop_front();
+        self.waiting = waiting;
     }
 
     /// RFC 3261 §10.3 step 7: "If any one of them fails (for example, because a back-end database commit failed), the
     /// request MUST fail with a 500 (Server Error) response and all tentative binding updates MUST be removed." Where
     /// nobody is there to commit, or too slow, it is 503: the phone may try again.
-    fn fail(&mut self, now: Instant, reply: Reply, why: Why, out: &mut Outbox) {
-        let Reply { path, bytes, unsaved, .. } = reply;
-        self.location.undo(now, &unsaved.aor, &unsaved.before, &unsaved.after);
+    fn fail(&mut self, now: Instant, reply: &Reply<'_>, why: Why, out: &mut Outbox) {
+        let (before, after) = Traces::read(reply.traces);
+        self.location.undo(now, reply.aor, &before, &after);
         // The database may have it, whatever it said.
         self.persister.hurry();
         let retry_after = self.retry_after_secs;
-        if let Ok(answer) = Message::parse(&bytes, &mut self.index) {
+        if let Ok(answer) = Message::parse(reply.answer, &mut self.index) {
             let mut headers = Vec::new();
             if retry_after > 0 {
                 headers.extend_from_slice(format!("Retry-After: {retry_after}\r\n").as_bytes());
@@ -179,23 +224,11 @@ impl Held {
                 headers.extend_from_slice(server.value);
                 headers.extend_from_slice(b"\r\n");
             }
-            let (status, reason): (u16, &[u8]) = match why {
-                Why::Refused => (500, b"Server Internal Error"),
-                Why::Away => (503, b"Service Unavailable"),
+            let status = match why {
+                Why::Refused => 500,
+                Why::Away => 503,
             };
-            let spec = ResponseSpec {
-                status,
-                reason,
-                // The tag is there already.
-                to_tag: None,
-                received: None,
-                rport: None,
-                record_routes: false,
-                headers: &headers,
-                body: b"",
-            };
-            // What a response copies of its request, the one that is not sent has copied.
-            out.send(path, |buffer| sip::write_response(&answer, &spec, buffer));
+            out.send(reply.path, |buffer| Unsaved::write_failure(&answer, status, &headers, buffer));
         }
     }
 }

@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Run, loaded: Loaded) -> Result<ExitCode, StartError>
     let watch = Watch::new(options.drain_timeout).map_err(|e| StartError::of("cannot catch signals", &e))?;
     let shards = options.shards.unwrap_or_else(default_shards);
     let listen = where_to_listen(options, &loaded)?;
-    let (sockets, listeners) = bind_all(&listen, usize::from(shards))?;
+    let (sockets, listeners) = bind_all(&listen, usize::from(shards), &stream_settings(&loaded.settings))?;
     let _guard = log::start(options.log.unwrap_or_else(|| log::filter(loaded.settings.log_level)));
     loaded.log_notes();
     if let Err(error) = net::use_small_pages() {
@@ -302,20 +302,15 @@ impl Server {
     }
 }
 
-/// What the configuration says about connections, as the loops know it.
-fn loop_settings(
-    gather: Duration,
-    time: Time,
-    settings: &modules::Settings,
-    limits: &net::StreamLimits,
-) -> net::Settings {
+/// What the configuration says about connections.
+fn stream_settings(settings: &modules::Settings) -> net::StreamSettings {
     let from = &settings.connections;
     let keepalive = from.keepalive.map(|keepalive| net::Keepalive {
         idle: keepalive.idle,
         interval: keepalive.interval,
         probes: keepalive.probes,
     });
-    let streams = net::StreamSettings {
+    net::StreamSettings {
         max: from.max,
         tls_max: from.tls_max,
         per_source_max: from.per_source_max,
@@ -329,7 +324,16 @@ fn loop_settings(
         keepalive,
         websocket_ping: settings.websocket.keepalive,
         no_connect: from.no_connect,
-    };
+    }
+}
+
+/// What the loops know of the configuration.
+fn loop_settings(
+    gather: Duration,
+    time: Time,
+    settings: &modules::Settings,
+    limits: &net::StreamLimits,
+) -> net::Settings {
     let websocket = net::WebSocketPolicy {
         origins: settings.websocket.origins.clone(),
         message_bytes_max: limits.message_bytes_max,
@@ -337,7 +341,7 @@ fn loop_settings(
     };
     let origin_at = time.origin_at();
     net::Settings {
-        streams,
+        streams: stream_settings(settings),
         limits: *limits,
         websocket,
         origin_at,
@@ -397,7 +401,7 @@ fn where_to_listen(options: &Run, loaded: &Loaded) -> Result<Vec<Listen>, StartE
 type Bound = (Vec<Vec<net::Listener>>, Vec<engine::Listener>);
 
 /// Binds every address for every shard.
-fn bind_all(listen: &[Listen], shards: usize) -> Result<Bound, StartError> {
+fn bind_all(listen: &[Listen], shards: usize, settings: &net::StreamSettings) -> Result<Bound, StartError> {
     let mut sockets: Vec<Vec<net::Listener>> = (0..shards).map(|_| Vec::new()).collect();
     let mut listeners: Vec<engine::Listener> = Vec::new();
     for wanted in listen {
@@ -406,8 +410,8 @@ fn bind_all(listen: &[Listen], shards: usize) -> Result<Bound, StartError> {
             if address.port() != 0 && listeners.iter().any(same) {
                 continue;
             }
-            let bound =
-                net::bind(wanted.transport, address, shards).map_err(|e| StartError(e.to_string()))?;
+            let bound = net::bind(wanted.transport, address, shards, settings)
+                .map_err(|e| StartError(e.to_string()))?;
             let Some(address) = bound.first().map(net::Listener::address) else { continue };
             sockets.iter_mut().zip(bound).for_each(|(shard, socket)| shard.push(socket));
             listeners.push(engine::Listener {

@@ -63,6 +63,7 @@ impl Handler for ShardHandler {
                 return;
             }
             held.give_up(now, out);
+            held.release(matches!(input, Input::Message { .. }), out);
         }
         if matches!(input, Input::Timeout) {
             self.expire(now);
@@ -71,8 +72,14 @@ impl Handler for ShardHandler {
         if let Some(held) = &mut self.held {
             // The last one first: the places of the others stay what they are.
             while let Some(unsaved) = self.endpoint.user_mut().take_unsaved() {
-                held.hold(now, unsaved, out);
+                held.hold(now, &unsaved, out);
             }
+        }
+    }
+
+    fn settle(&mut self) {
+        if let Some(held) = &mut self.held {
+            held.ask_for_commit();
         }
     }
 
@@ -99,6 +106,7 @@ impl Handler for ShardHandler {
             reports: self.control.reports(),
             loop_statistics: *statistics,
             counters: self.endpoint.counters().clone(),
+            authentication: self.endpoint.user().auth_counters(),
             transactions: self.endpoint.transactions(),
         };
         self.totals.put(self.index, snapshot);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use location::{
-    Binding, Change, Changed, Drained, Kept, Limits, Location, Policy, Refusal, Register, Registered, Seeds,
-    Table, stripe_of,
+    Binding, Change, Changed, Drained, Kept, Limits, Location, Policy, Recorder, Refusal, Register,
+    Registered, Seeds, Table, stripe_of,
 };
 use sip::Instant;
 
@@ -46,6 +46,13 @@ impl StripeSet {
     pub(crate) fn insert(&mut self, stripe: usize) {
         if let Some(word) = self.0.get_mut(stripe / 64) {
             *word |= 1 << (stripe % 64);
+        }
+    }
+
+    /// Takes one out, if it is there.
+    pub(crate) fn remove(&mut self, stripe: usize) {
+        if let Some(word) = self.0.get_mut(stripe / 64) {
+            *word &= !(1 << (stripe % 64));
         }
     }
 
@@ -146,6 +153,21 @@ impl Striped {
             table.track_changes(removals_max.div_ceil(STRIPES));
             self.note_changed(stripe);
         }
+    }
+
+    /// Gives each stripe the recorder of its changes. They are noted as changed from the first one on, if changes are
+    /// recorded ([`Striped::track_changes`]).
+    pub(crate) fn record_changes(&self, recorder: &mut dyn FnMut(usize) -> Box<dyn Recorder>) {
+        for (stripe, table) in self.0.tables.iter().enumerate() {
+            lock(table).record_changes(recorder(stripe));
+        }
+    }
+
+    /// Runs `call` while nothing changes in these stripes, from the first on, which it does not touch itself. Nobody else may
+    /// hold several.
+    pub(crate) fn hold<const N: usize, T>(&self, first: usize, call: impl FnOnce() -> T) -> T {
+        let _held: [_; N] = std::array::from_fn(|i| self.0.tables.get(first + i).map(lock));
+        call()
     }
 
     /// Takes the set of stripes that may have changes, all of those made before included.

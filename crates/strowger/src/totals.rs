@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use engine::Counters;
+use modules::AuthCounters;
 use net::Statistics;
 use net::tls::HandshakeStatistics;
 use store::SelectorState;
@@ -21,6 +22,7 @@ pub(crate) struct Snapshot {
     pub(crate) reports: u64,
     pub(crate) loop_statistics: Statistics,
     pub(crate) counters: Counters,
+    pub(crate) authentication: AuthCounters,
     pub(crate) transactions: usize,
 }
 
@@ -221,6 +223,11 @@ const FIELDS: &[(&str, Field)] = &[
     ("resolve_failures", |s| s.counters.resolve_failures),
     ("held_back", |s| s.counters.held_back),
     ("cancels_out", |s| s.counters.cancels_out),
+    ("auth_challenged", |s| s.authentication.challenged),
+    ("auth_accepted", |s| s.authentication.accepted),
+    ("auth_wrong", |s| s.authentication.wrong),
+    ("auth_stale", |s| s.authentication.stale),
+    ("auth_slowed", |s| s.authentication.slowed),
     ("replies_1xx", |s| s.counters.replies[0]),
     ("replies_2xx", |s| s.counters.replies[1]),
     ("replies_3xx", |s| s.counters.replies[2]),

@@ -14,7 +14,7 @@ auth     CPU of the server per REGISTER and per call: without authentication, ev
          users for the first time. Secrets in memory: Kamailio's htable, Strowger's users whom it has seen.
 persist  CPU of the server per REGISTER with bindings in memory, written back, and written through, on each database.
 peak     The highest rate of REGISTERs in each of these modes that the server keeps up with: 99 % good, half of the answers within
-         100 ms, as many answers as questions. The server has CPU 0 and everything else CPU 1.
+         100 ms, 95 % as many answers as questions. --seconds 8 or more: what is late is a part of it. The server has CPU 0 and everything else CPU 1.
 start    How long a start takes with --bindings bindings in the database that the server itself has written, and its memory.
 
 Printed as tables for docs/benchmarks.md; --json keeps every run.
@@ -152,7 +152,7 @@ class Mariadb:
         os.chown(data, user.pw_uid, user.pw_gid)
         sh(["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--user=mysql", "--auth-root-authentication-method=normal"])
         self.process = subprocess.Popen(
-            ["taskset", "-c", "1", "mariadbd", "--no-defaults", f"--datadir={data}", "--user=mysql", f"--socket={data}/socket", "--port=5498",
+            ["taskset", "-c", "1", "mariadbd", "--no-defaults", f"--datadir={data}", "--user=mysql", f"--socket={data}/socket", f"--tmpdir={data}", "--port=5498",
              "--bind-address=127.0.0.1", "--innodb-buffer-pool-size=1G", "--local-infile=1", "--skip-log-bin"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.mysql = ["mariadb", "--no-defaults", f"--socket={data}/socket", "-uroot", "--local-infile=1"]
@@ -278,6 +278,9 @@ def auth(args, kept):
                 children = 8 if secrets == "database" and server == "kamailio" else 1
                 # Strowger remembers whom it has asked for: the warm-up is the first time for all users, or for few.
                 warm_up = 1.3 * args.users / rate if secrets == "memory" and server == "strowger" else 2.0
+                if warm_up > 60:
+                    print(f"{scenario}, {server}, {name}: left out, it would take {warm_up:.0f} s until all have been seen", file=sys.stderr)
+                    continue
                 kind = "database" if secrets == "memory" and server == "strowger" else secrets
                 for how in ("none",) if secrets is None else ("challenge", "cached"):
                     sut = command(server, base, auth=kind, children=children)
@@ -308,21 +311,22 @@ def persist(args, kept):
 
 
 def keeps_up(run, rate):
-    """Whether a server answers as fast as it is asked."""
-    return run["good"] >= 0.99 and run["carried"] >= 0.97 * rate and (run["p50_ms"] or 1e9) <= 100
+    """Whether a server answers as fast as it is asked: it may get somewhat behind, but not more and more."""
+    return run["good"] >= 0.99 and run["carried"] >= 0.95 * rate and (run["p50_ms"] or 1e9) <= 100
 
 
-def highest(measure, rate):
-    """The highest rate that a server keeps up with, to 3 %: up by halves, then halving what is between."""
+def highest(measure, rate, step=1.5):
+    """The highest rate that a server keeps up with, to 4 %: up or down by steps, then halving what is between. A host that is shared
+    stops for a moment now and then, so that each rate has two attempts."""
     good, bad = None, None
-    while bad is None or good is None or bad / good > 1.03:
+    while bad is None or good is None or bad / good > 1.04:
         if bad is None:
-            rate = rate if good is None else good * 3 / 2
+            rate = rate if good is None else good * step
         else:
-            rate = bad * 2 / 3 if good is None else (good * bad) ** 0.5
+            rate = bad / step if good is None else (good * bad) ** 0.5
         if rate < 100:
             return None
-        if keeps_up(measure(round(rate)), rate):
+        if any(keeps_up(measure(round(rate)), rate) for _ in range(2)):
             good = rate
         else:
             bad = rate
@@ -344,10 +348,13 @@ def peak(args, kept):
 
             def measure(rate):
                 base.fill("location", ("ruid",), ())
-                return cost("register", rate, args, sut)
+                return cost("register", rate, args, sut, warm_up=4.0)
 
             known = [value for value in seen.get(name, []) if value]
-            value = highest(measure, known[-1] if known else 50_000 if server == "strowger" else 4_000)
+            if known:
+                value = highest(measure, known[-1], 1.15)
+            else:
+                value = highest(measure, 90_000 if server == "strowger" else 4_000)
             seen.setdefault(name, []).append(value)
             print(f"{turn + 1}/{args.repeat} {name}: {value and round(value)}", file=sys.stderr, flush=True)
     print("| server, mode | peak, REGISTERs a second | range |\n|---|---|---|")

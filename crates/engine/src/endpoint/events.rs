@@ -2,7 +2,7 @@
 
 use super::{Endpoint, Ran};
 use crate::context::TransactionUser;
-use crate::io::{Answer, AskId, Outbox, Path};
+use crate::io::{Answer, AskId, Outbox, Path, TransportFailure};
 use crate::machine::{Actions, Arm};
 use crate::reply::is_datagram;
 use crate::resolve::Waiter;
@@ -41,17 +41,32 @@ impl<U: TransactionUser> Endpoint<U> {
         self.settle(id, now, out);
     }
 
-    /// RFC 3261 §16.9, §18.4: the requests that were sent there and have no response yet have failed, as by a 503.
-    pub(super) fn on_transport_error(&mut self, path: Path, now: Instant, out: &mut Outbox) {
+    /// RFC 3261 §16.9, §18.4: the requests that were sent there and have no response yet have failed, as by a 503, if
+    /// there is no other way for them.
+    pub(super) fn on_transport_error(
+        &mut self,
+        path: Path,
+        failure: TransportFailure,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
         let hit = if is_datagram(self.core.own.transport(path.listener)) {
             self.core.waiting_for_datagrams(&path)
         } else {
-            self.core.note_refusal(&path, now);
+            if failure == TransportFailure::Unreachable {
+                self.core.note_refusal(&path, now);
+            }
             self.core.waiting_on_stream(&path)
         };
         for (id, index) in hit {
             self.core.counters.transport_errors += 1;
-            if self.try_second(id, index, now, out) {
+            let goes_on = match failure {
+                TransportFailure::Unreachable => self.try_second(id, index, now, out),
+                TransportFailure::Broken => {
+                    self.core.send_again(id, index, out) || self.try_second(id, index, now, out)
+                }
+            };
+            if goes_on {
                 continue;
             }
             self.core.fail_branch(id, index, 503);

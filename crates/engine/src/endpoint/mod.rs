@@ -8,7 +8,7 @@ use crate::branch::OwnBranch;
 use crate::config::Config;
 use crate::context::{Arrival, ReplyContext, ReplyVerdict, TransactionId, TransactionUser};
 use crate::counters::Counters;
-use crate::io::{DomainId, FlowId, Input, Outbox, Output, Path};
+use crate::io::{DomainId, Input, Outbox, Output, Path};
 use crate::proxy::response::Verdict;
 use crate::reply::{Reply, arrival, is_datagram, next_via_path};
 use crate::shard::Core;
@@ -65,7 +65,7 @@ impl<U: TransactionUser> Endpoint<U> {
         let first = out.outputs.len();
         match input {
             Input::Message { path, bytes } => self.on_message(path, bytes, now, out),
-            Input::TransportError { path } => self.on_transport_error(path, now, out),
+            Input::TransportError { path, failure } => self.on_transport_error(path, failure, now, out),
             Input::Answer { id, answer } => self.on_answer(id, answer, now, out),
             Input::Timeout => {}
             Input::Drain => self.core.draining = true,
@@ -193,16 +193,14 @@ impl<U: TransactionUser> Endpoint<U> {
                 core.request_again(id, now, out);
                 return;
             }
-            // RFC 3261 §17.2.1: the ACK of a failure ends here; that of a 2xx is the user's.
-            if !core.ack(id, message, now) {
+            // RFC 3261 §17.2.1: the ACK of a failure ends here, be it one without state to an earlier copy; that of a 2xx
+            // is the user's.
+            if !core.ack(id, message, now) || core.is_own_ack(message) {
                 core.counters.acks_absorbed += 1;
                 return;
             }
         } else if ack && core.is_own_ack(message) {
             core.counters.acks_absorbed += 1;
-            return;
-        }
-        if message.method() == Method::Cancel && self.cancel_again(message, &arrival, out) {
             return;
         }
         if self.refused_while_draining(message, &arrival, out) {
@@ -212,17 +210,6 @@ impl<U: TransactionUser> Endpoint<U> {
         let state = U::State::default();
         let ran = self.run(message, &arrival, None, work, state, now, out, None);
         self.after_script(ran, now, out);
-    }
-
-    /// A CANCEL that has been seen: answered as before, without the user.
-    fn cancel_again(&mut self, message: &Message<'_>, arrival: &Arrival, out: &mut Outbox) -> bool {
-        let Some(invite) = self.core.find_invite(message) else { return false };
-        if !self.core.table.get(invite).is_some_and(|entry| entry.cancelled) {
-            return false;
-        }
-        self.core.counters.retransmissions_in += 1;
-        self.core.reply_stateless(message, arrival, &Reply::bare(200), out);
-        true
     }
 
     fn refused_while_draining(&mut self, message: &Message<'_>, arrival: &Arrival, out: &mut Outbox) -> bool {
@@ -275,14 +262,10 @@ impl<U: TransactionUser> Endpoint<U> {
                 }
             }
             Some(OwnBranch::Stateless { listener, flow, unique, .. }) => {
-                let flow = match flow {
-                    FlowId::NONE => FlowId::NONE,
-                    flow => self.core.stateless_flow(message, flow, unique),
-                };
                 let listener = crate::ListenerId(listener);
                 // The peer's address is put in from the Via.
                 let way_back = Path { flow, ..Path::new(listener, None, path.remote) };
-                self.stateless_response(message, path, way_back, now, out);
+                self.stateless_response(message, path, (way_back, unique), now, out);
             }
             _ => self.core.counters.stray_responses += 1,
         }
@@ -335,23 +318,33 @@ impl<U: TransactionUser> Endpoint<U> {
         self.reply_edits = edits;
     }
 
-    /// RFC 3261 §16.11: to the next Via.
+    /// RFC 3261 §16.11: to the next Via, if the branch, of which this is the way back and the unique part, was written for
+    /// that.
     fn stateless_response(
         &mut self,
         message: &Message<'_>,
         path: Path,
-        way_back: Path,
+        (way_back, unique): (Path, u64),
         now: Instant,
         out: &mut Outbox,
     ) {
         let listener = way_back.listener;
-        if !self.core.own.has(listener) {
+        let via = message.via_below().filter(|via| {
+            // RFC 6026 §3, §8.9: nobody sends by us but in answer to what we have sent.
+            self.core.own.has(listener) && self.core.stateless_unique(message, via, way_back.flow) == unique
+        });
+        let Some(via) = via else {
             self.core.counters.stray_responses += 1;
+            return;
+        };
+        // RFC 4320 §4.1: not even from the next hop.
+        let provisional = message.status().is_some_and(|status| (101..200).contains(&status));
+        if provisional && message.method() != Method::Invite {
             return;
         }
         let local = if listener == path.listener { path.local } else { None };
         let from = Path { local, ..way_back };
-        let Some(to) = next_via_path(message, from, self.core.own.transport(listener)) else {
+        let Some(to) = next_via_path(&via, from, self.core.own.transport(listener)) else {
             self.core.counters.invalid_responses += 1;
             return;
         };

@@ -184,6 +184,7 @@ impl<U: TransactionUser> Endpoint<U> {
             if full {
                 self.core.counters.suspended_full += 1;
             }
+            self.user.on_abandoned(suspended, now);
             work.plan.error = Some(RelayError::TableFull);
             return self.conclude(message, arrival, entry, work, state, now, out);
         };

@@ -5,7 +5,7 @@ use crate::context::{RequestContext, TransactionUser};
 use crate::io::Outbox;
 use crate::proxy::response::Settled;
 use crate::table::EntryId;
-use sip::{Instant, Message, Method};
+use sip::{Instant, Message};
 
 /// Rounds of failure and new branches after one event, at most; past it the best response goes upstream.
 const ROUNDS_MAX: u32 = 64;
@@ -35,10 +35,11 @@ impl<U: TransactionUser> Endpoint<U> {
     pub(super) fn next_group(&mut self, id: EntryId, now: Instant, out: &mut Outbox) {
         self.with_held(id, |this, message, arrival, mut work, mut state| {
             let from = arrival.path;
-            if this.core.plan_group(id, message, &mut work.plan, &from, now, out).is_err() {
+            if let Err(error) = this.core.plan_group(id, message, &mut work.plan, &from, now, out) {
                 for target in &mut work.plan.targets {
                     target.tried = true;
                 }
+                this.core.note_breadth(id, Some(error));
             }
             this.send_planned(id, message, arrival, &mut work, &mut state, now, out);
             this.keep(id, work, state);
@@ -68,6 +69,7 @@ impl<U: TransactionUser> Endpoint<U> {
             };
             this.user.on_failure(&mut cx);
             let arrival = cx.arrival;
+            this.core.note_breadth(id, work.plan.error);
             if work.plan.relayed.is_none() {
                 work.plan.relayed = mark;
             }
@@ -79,14 +81,13 @@ impl<U: TransactionUser> Endpoint<U> {
 
     /// The best response goes upstream (RFC 3261 §16.7 items 6 to 9).
     pub(super) fn forward_best(&mut self, id: EntryId, now: Instant, out: &mut Outbox) {
+        let timer_f = self.core.config.timers.timer_f;
         let Some(entry) = self.core.table.get_mut(id) else { return };
         let (status, mut bytes) = match &mut entry.best {
             Some(best) => (best.status, core::mem::take(&mut best.bytes)),
             None => (500, alloc::vec::Vec::new()),
         };
-        let invite = entry.method == Method::Invite;
-        let as_it_is = !bytes.is_empty() && status != 503 && (invite || status != 408);
-        if as_it_is {
+        if !bytes.is_empty() && entry.passes_on(status, timer_f, now) {
             let path = entry.path;
             let mut index = core::mem::take(&mut self.again);
             if let Ok(message) = Message::parse(&bytes, &mut index) {

@@ -201,9 +201,6 @@ impl<S> Core<S> {
 
     /// Max-Breadth (RFC 5393 §5.3.3).
     fn edit_breadth(&mut self, copy: &Copy<'_, '_>, edits: &mut Edits) {
-        if copy.message.method() == Method::Ack {
-            return;
-        }
         let mut text = core::mem::take(&mut self.text);
         text.clear();
         text.extend_from_slice(b"Max-Breadth: ");
@@ -305,6 +302,7 @@ impl<S> Core<S> {
             path: way.path,
             free: way.free,
             second: way.second,
+            sent_again: false,
             waiting: WaitId::NONE,
             cookie: 0,
             loop_hash: 0,

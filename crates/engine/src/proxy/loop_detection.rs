@@ -9,13 +9,13 @@ use crate::own::Own;
 use core::hash::Hasher;
 use sip::{HeaderName, Message, Via};
 
-/// Route values that go into the hash; more of them change nothing.
+/// Route lines that go into the hash; more of them change nothing.
 const ROUTES_HASHED_MAX: usize = 8;
 
-/// A hash of what decides where a request goes: Request-URI, From tag, Call-ID, CSeq number, Route, Proxy-Require and
-/// Proxy-Authorization, all as received. Not the topmost Via (RFC 5393 §4.2.1: it differs each time around), nor what a
-/// CANCEL or an ACK does not share with its INVITE, the method and the To tag: their branch must be the same
-/// (RFC 3261 §16.6 item 8).
+/// A hash of what decides where a request goes: Request-URI and Route, as received; and of what tells it from other
+/// requests: From tag, Call-ID, CSeq number. Not the topmost Via, which differs each time around, nor what a CANCEL or an
+/// ACK does not share with its INVITE, whose branch it must have (RFC 5393 §4.2.1): the method, the To tag, and the
+/// Proxy-Require and Proxy-Authorization that RFC 3261 §16.6 item 8 has here.
 pub(crate) fn loop_hash(keys: &Keys, message: &Message<'_>) -> u64 {
     let mut hasher = keys.hasher();
     let mut part = |bytes: &[u8]| {
@@ -26,10 +26,8 @@ pub(crate) fn loop_hash(keys: &Keys, message: &Message<'_>) -> u64 {
     part(message.from_tag().unwrap_or(b""));
     part(message.call_id().unwrap_or(b""));
     part(&message.cseq().map_or(0, |cseq| cseq.number).to_be_bytes());
-    for name in [HeaderName::Route, HeaderName::ProxyRequire, HeaderName::ProxyAuthorization] {
-        for header in message.headers(name).take(ROUTES_HASHED_MAX) {
-            part(header.value);
-        }
+    for header in message.headers(HeaderName::Route).take(ROUTES_HASHED_MAX) {
+        part(header.value);
     }
     hasher.finish()
 }

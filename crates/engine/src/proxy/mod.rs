@@ -54,8 +54,14 @@ impl<S> RequestContext<'_, S> {
     }
 
     fn relay_cancel(&mut self) -> Result<(), RelayError> {
-        let Some(invite) = self.core.find_invite(&self.message) else { return self.without_state() };
-        // RFC 3261 §16.10: 200 at once, then the branches.
+        let invite = self.core.find_invite(&self.message);
+        if invite.is_none() && !self.core.cancels_other(&self.message) {
+            return self.without_state();
+        }
+        // RFC 3261 §16.10: it has a transaction of its own, so that a copy that comes when the INVITE has gone is no CANCEL of
+        // something unknown. Where there is no room, a copy is one.
+        let _ = self.create_transaction();
+        // 200 at once, then the branches. On other requests than an INVITE it has no effect (§9.2).
         let reply = Reply::bare(200);
         match self.kept() {
             Some(entry) => {
@@ -64,8 +70,10 @@ impl<S> RequestContext<'_, S> {
             None => self.core.reply_stateless(&self.message, &self.arrival, &reply, self.out),
         }
         self.plan.replied = Some(200);
-        self.core.cancel_invite(invite, self.now, self.out);
-        self.plan.cancelled = Some(invite);
+        if let Some(invite) = invite {
+            self.core.cancel_invite(invite, self.now, self.out);
+            self.plan.cancelled = Some(invite);
+        }
         Ok(())
     }
 

@@ -1,15 +1,16 @@
 //! Response processing (RFC 3261 §16.7): what a response does to its branch, which one goes upstream, and what is made
 //! up where none came.
 
-use crate::context::Arrival;
+use crate::context::{Arrival, RelayError};
 use crate::io::{Outbox, Output, Path};
 use crate::machine::{Actions, Arm, Emit, Report};
 use crate::proxy::loop_detection::has_second_via;
 use crate::shard::{Core, TRANSPORT_ERROR_SCAN_MAX};
 use crate::table::EntryId;
-use crate::transaction::{Best, Cancel, Client};
+use crate::transaction::{Best, Cancel, Client, Server};
 use crate::wheel::Which;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use sip::{Edits, HeaderName, Instant, Message, Method};
 
 /// Bytes of collected challenges that are added to a 401 or 407; further ones are left out.
@@ -92,7 +93,10 @@ impl<S> Core<S> {
             Client::NonInvite(machine) => machine.on_response(status, timers, delivery),
             Client::Planned | Client::Resolving | Client::Gone => Actions::NONE,
         };
-        self.arm_branch(id, index, actions, now);
+        // The timer belongs to the CANCEL since that was sent: its copies go on while the INVITE rings (RFC 3261 §9.1).
+        let rings = status < 200 && matches!(branch.cancel, Cancel::Sent(_));
+        let resend = if rings { Arm::Keep } else { actions.resend };
+        self.arm_branch(id, index, Actions { resend, ..actions }, now);
         match actions.emit {
             Emit::Ack => self.acknowledge(id, index, message, out),
             Emit::Again => self.resend_request(id, index, out),
@@ -141,12 +145,32 @@ impl<S> Core<S> {
         let Some(entry) = self.table.get_mut(id) else { return Verdict::Absorbed };
         let invite = entry.method == Method::Invite;
         // RFC 4320 §4.2: no late final response to a non-INVITE.
-        let late = !invite && (entry.server.is_final() || now > entry.created + timer_f);
+        let late = !invite && (entry.server.is_final() || entry.is_given_up(timer_f, now));
+        let is_answered = entry.server.is_final();
         let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return Verdict::Absorbed };
         branch.status = status;
         branch.cancel = Cancel::No;
         self.pool.drop(&mut branch.sent);
-        if late { Verdict::Absorbed } else { Verdict::Forward }
+        if !late {
+            return Verdict::Forward;
+        }
+        if !is_answered {
+            self.stay_silent(id, now);
+        }
+        Verdict::Absorbed
+    }
+
+    /// Ends a non-INVITE transaction without a final response (RFC 4320 §4.2).
+    pub(crate) fn stay_silent(&mut self, id: EntryId, now: Instant) {
+        let Some(path) = self.table.get(id).map(|entry| entry.path) else { return };
+        let delivery = self.delivery(path.listener);
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let Server::NonInvite(machine) = &mut entry.server else { return };
+        // The client's Timer F, and what is in the network then.
+        let left = (entry.created + self.config.timers.timer_f + self.config.timers.t4).since(now);
+        let actions = machine.on_silence(left, delivery);
+        self.arm_server(id, actions, now);
+        self.finish(id, 0);
     }
 
     fn failure(
@@ -158,6 +182,7 @@ impl<S> Core<S> {
         now: Instant,
         out: &mut Outbox,
     ) -> Verdict {
+        let timer_f = self.config.timers.timer_f;
         let Some(entry) = self.table.get_mut(id) else { return Verdict::Absorbed };
         let invite = entry.method == Method::Invite;
         let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return Verdict::Absorbed };
@@ -169,9 +194,8 @@ impl<S> Core<S> {
         if entry.server.is_final() {
             return Verdict::Absorbed;
         }
-        // RFC 3261 §16.7 item 6: a 503 becomes a 500; RFC 4320 §4.2: a 408 does not go to a non-INVITE.
-        let as_it_is = status != 503 && (invite || status != 408);
-        if entry.branches.len() == 1 && entry.best.is_none() && entry.work.is_none() && as_it_is {
+        let alone = entry.branches.len() == 1 && entry.best.is_none() && entry.work.is_none();
+        if alone && entry.passes_on(status, timer_f, now) {
             return Verdict::Forward;
         }
         self.collect(id, index, status, Some(message));
@@ -209,6 +233,20 @@ impl<S> Core<S> {
         }
         if let Some(entry) = self.table.get_mut(id) {
             entry.challenges = challenges;
+        }
+    }
+
+    /// Targets that cannot be tried for want of Max-Breadth are what the client is told of, whatever the others have said
+    /// (RFC 5393 §5.3.3).
+    pub(crate) fn note_breadth(&mut self, id: EntryId, error: Option<RelayError>) {
+        if error != Some(RelayError::Breadth) {
+            return;
+        }
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let branch = entry.best.as_ref().map_or(0, |best| best.branch);
+        let best = Best { status: RelayError::Breadth.status(), rank: 0, branch, bytes: Vec::new() };
+        if let Some(mut old) = entry.best.replace(best) {
+            self.pool.drop(&mut old.bytes);
         }
     }
 
@@ -298,12 +336,9 @@ impl<S> Core<S> {
     /// item 6). A non-INVITE gets no 408 (RFC 4320 §4.2): its client has long given up.
     pub(crate) fn reply_best(&mut self, id: EntryId, status: u16, now: Instant, out: &mut Outbox) {
         let Some(entry) = self.table.get_mut(id) else { return };
-        let timer_f = self.config.timers.timer_f;
-        let late = now >= entry.created + timer_f;
+        let late = entry.is_given_up(self.config.timers.timer_f, now);
         if entry.method != Method::Invite && (status == 408 || late) {
-            entry.server.terminate();
-            self.arm_server(id, Actions::END, now);
-            self.finish(id, 0);
+            self.stay_silent(id, now);
             return;
         }
         self.reply_local(id, if status == 503 { 500 } else { status }, now, out);
@@ -399,6 +434,37 @@ impl<S> Core<S> {
         self.counters.retransmissions_out += 1;
     }
 
+    /// Sends an INVITE once more whose connection has broken, by another one; whether it goes on.
+    ///
+    /// The first copy may have arrived. So this one has the same branch: whoever has the first takes it for a copy (RFC
+    /// 3261 §17.2.3), and what the first is answered, by a connection that its receiver opens (§18.2.2), still counts.
+    /// Other requests are forgotten on streams as soon as they are answered (§17.2.2, Timer J): a copy would be a new one.
+    pub(crate) fn send_again(&mut self, id: EntryId, index: u16, out: &mut Outbox) -> bool {
+        let Some(entry) = self.table.get_mut(id) else { return false };
+        let invite = entry.method == Method::Invite;
+        let is_final = entry.server.is_final();
+        let Some(branch) = entry.branches.get_mut(usize::from(index)) else { return false };
+        let listener = branch.path.listener;
+        // RFC 3261 §18.1.1: a peer that had a connection needs no UDP.
+        branch.second = branch.second.take().filter(|second| second.0 == listener);
+        if is_final || branch.cancel != Cancel::No {
+            // RFC 3261 §9.1: if it rings, it says so and is cancelled; what does not must not begin to.
+            return true;
+        }
+        if !invite || core::mem::replace(&mut branch.sent_again, true) {
+            return false;
+        }
+        // The port where the peer says that it listens.
+        if let Some((_, port)) = branch.second.take() {
+            let remote = SocketAddr::new(branch.path.remote.ip(), port);
+            branch.path =
+                Path { domain: branch.path.domain, ..Path::new(listener, branch.path.local, remote) };
+        }
+        branch.waiting = self.waiting.insert(listener, branch.path.remote, id, index);
+        self.resend_request(id, index, out);
+        true
+    }
+
     /// Sends the ACK of a failure, and keeps it instead of the INVITE (RFC 3261 §17.1.1.3).
     fn acknowledge(&mut self, id: EntryId, index: u16, response: &Message<'_>, out: &mut Outbox) {
         let Some(branch) =
@@ -463,13 +529,13 @@ impl<S> Core<S> {
 
 /// Appends the challenge lines of a response.
 fn take_challenges(response: &Message<'_>, challenges: &mut Vec<u8>) {
-    for name in [HeaderName::WwwAuthenticate, HeaderName::ProxyAuthenticate] {
-        for header in response.headers(name) {
-            let line = header.line.start as usize..header.line.end as usize;
-            let Some(line) = response.bytes().get(line) else { continue };
-            if challenges.len() + line.len() <= CHALLENGE_BYTES_MAX {
-                challenges.extend_from_slice(line);
-            }
+    // RFC 8760 §2.5: those of one response keep their order.
+    let names = [HeaderName::WwwAuthenticate, HeaderName::ProxyAuthenticate];
+    for header in response.all_headers().filter(|header| names.contains(&header.name)) {
+        let line = header.line.start as usize..header.line.end as usize;
+        let Some(line) = response.bytes().get(line) else { continue };
+        if challenges.len() + line.len() <= CHALLENGE_BYTES_MAX {
+            challenges.extend_from_slice(line);
         }
     }
 }

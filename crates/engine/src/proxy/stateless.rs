@@ -1,7 +1,7 @@
 //! Forwarding without state (RFC 3261 §16.11): requests to one target with a branch that their retransmissions share,
 //! responses by their Via.
 
-use crate::branch::OwnBranch;
+use crate::branch::{OwnBranch, is_magic};
 use crate::context::{Arrival, RelayError};
 use crate::io::{Ask, FlowId, Outbox, Output};
 use crate::mac::Purpose;
@@ -9,9 +9,11 @@ use crate::plan::Plan;
 use crate::proxy::forward::Copy;
 use crate::proxy::target::NextHop;
 use crate::resolve::{Waiter, lower};
-use crate::shard::{Core, request_key, via_key};
+use crate::shard::Core;
+use crate::transaction::KEY_INLINE;
 use alloc::string::String;
-use sip::{Edits, Instant, Message, Method};
+use sip::{Edits, Instant, Message, Method, Via};
+use smallvec::SmallVec;
 
 impl<S> Core<S> {
     /// Forwards a request to target 0.
@@ -25,6 +27,7 @@ impl<S> Core<S> {
         out: &mut Outbox,
     ) -> Result<(), RelayError> {
         self.validate(message, plan)?;
+        plan.ordered = true;
         // RFC 5393 §5.3.3. ACK and CANCEL go where their INVITE went, and cannot be refused.
         if plan.breadth == 0 && !matches!(message.method(), Method::Ack | Method::Cancel) {
             return Err(RelayError::Breadth);
@@ -36,11 +39,12 @@ impl<S> Core<S> {
                 return Err(RelayError::Unresolvable);
             }
         };
+        let via = message.via_top().map_err(|_| RelayError::BadRequest)?;
         let branch = OwnBranch::Stateless {
             shard: self.config.shard,
             listener: arrival.path.listener.0,
             flow: arrival.path.flow,
-            unique: self.stateless_unique(message, arrival.path.flow),
+            unique: self.stateless_unique(message, &via, arrival.path.flow),
             loop_hash: plan.loop_hash,
         };
         let start = out.bytes.len();
@@ -53,31 +57,26 @@ impl<S> Core<S> {
         Ok(())
     }
 
-    /// RFC 3261 §16.11: the same for retransmissions, for the CANCEL and for the ACK of a failure: a hash of the
-    /// received branch, or of the fields of RFC 2543, and of the connection.
-    fn stateless_unique(&self, message: &Message<'_>, flow: FlowId) -> u64 {
-        match request_key(message, Method::Invite) {
-            Some(key) => self.stateless_mac(&key, flow),
-            None => self.stateless_mac(message.bytes(), flow),
+    /// RFC 3261 §16.11: the same for retransmissions, for the CANCEL and for the ACK of a failure, and for responses, which
+    /// carry the Via (§8.2.6): so it tells those to what we have sent from all others, and a connection that we have
+    /// written into our branch from one that somebody else has. It is a keyed hash of the Via and the connection that the
+    /// request came by and, where a client of RFC 2543 has no branch to tell its requests apart, of what does. The
+    /// Request-URI is in the loop hash.
+    pub(crate) fn stateless_unique(&self, message: &Message<'_>, via: &Via<'_>, flow: FlowId) -> u64 {
+        let branch = via.branch().unwrap_or(b"");
+        let mut key: SmallVec<[u8; KEY_INLINE]> = SmallVec::from_slice(&flow.0.to_le_bytes());
+        let mut part = |bytes: &[u8]| {
+            key.extend_from_slice(bytes);
+            key.push(0);
+        };
+        part(branch);
+        part(via.sent_by_bytes());
+        if !is_magic(branch) {
+            part(message.call_id().unwrap_or(b""));
+            part(message.from_tag().unwrap_or(b""));
+            part(&message.cseq().map_or(0, |cseq| cseq.number).to_be_bytes());
         }
-    }
-
-    fn stateless_mac(&self, key: &[u8], flow: FlowId) -> u64 {
-        if flow == FlowId::NONE {
-            return self.keys.mac(Purpose::Stateless, &[key]);
-        }
-        self.keys.mac(Purpose::Stateless, &[key, &flow.0.to_le_bytes()])
-    }
-
-    /// The connection that a response without state goes back by: the one in our branch if we have put it there for the
-    /// Via below, else none, so that nobody can send on another's connection. The branch of a client of RFC 2543 says
-    /// too little to be checked.
-    pub(crate) fn stateless_flow(&self, message: &Message<'_>, flow: FlowId, unique: u64) -> FlowId {
-        let key = message.via_below().as_ref().and_then(via_key);
-        match key {
-            Some(key) if self.stateless_mac(&key, flow) == unique => flow,
-            _ => FlowId::NONE,
-        }
+        self.keys.mac(Purpose::Stateless, &[&key])
     }
 
     /// Nobody can wait without state: this message is lost, and its retransmission finds the answer.

@@ -6,11 +6,12 @@ use crate::io::{DomainId, FlowId, ListenerId, Path};
 use crate::own::{default_port, is_secure, is_websocket};
 use crate::plan::Plan;
 use crate::reply::unicast;
-use crate::resolve::Known;
+use crate::resolve::{ADDRESSES_MAX, Known};
 use crate::shard::Core;
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 use sip::{HeaderName, Host, Instant, Message, NameAddr, SipUri, Transport, Uri};
+use smallvec::SmallVec;
 
 /// The way to a next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +156,8 @@ pub(crate) struct Hop<'a> {
     /// The listener to be preferred, and our address there.
     listener: ListenerId,
     local: Option<IpAddr>,
+    /// Whether its addresses have one order, however they were told.
+    ordered: bool,
 }
 
 /// The URI that a target's next hop is taken from: its destination, Path, Route, its own.
@@ -181,7 +184,9 @@ fn hop<'a>(message: &Message<'a>, plan: &'a Plan, target: usize, from: &Path) ->
     let listener = plan.way_out.unwrap_or(from.listener);
     let local = if listener == from.listener { from.local } else { None };
     match uri {
-        Ok(Uri::Sip(uri)) => Ok(Hop { uri, secure: is_sips(own), without_tls, listener, local }),
+        Ok(Uri::Sip(uri)) => {
+            Ok(Hop { uri, secure: is_sips(own), without_tls, listener, local, ordered: plan.ordered })
+        }
         // RFC 3261 §16.3 item 2.
         Ok(_) => Err(RelayError::UnsupportedScheme),
         Err(_) => Err(RelayError::BadRequest),
@@ -283,9 +288,14 @@ impl<S> Core<S> {
                 Known::No => return Ok(NextHop::Name(name)),
             },
         };
+        let mut addresses: SmallVec<[IpAddr; ADDRESSES_MAX]> = addresses.into();
+        if hop.ordered {
+            // RFC 3263 §4.4: a retransmission must find the same one.
+            addresses.sort_unstable();
+        }
         let mut error = RelayError::Unresolvable;
         for ip in addresses {
-            match path_to(self, *ip) {
+            match path_to(self, ip) {
                 Ok(way) => return Ok(NextHop::Way(way)),
                 Err(RelayError::NoRoute) => {}
                 Err(without_tls) => error = without_tls,
@@ -319,7 +329,7 @@ impl<S> Core<S> {
             (None, Transport::Tls | Transport::Wss) if hop.secure || hop.uri.secure => {
                 return Err(hop.without_tls);
             }
-            // RFC 7118 §4.2: `ws` in a URI is WebSocket, over TLS or not.
+            // RFC 7118 §5.2: `ws` in a URI is WebSocket, over TLS or not.
             (None, Transport::Ws) => listener_for(Transport::Wss).ok_or(RelayError::NoRoute)?,
             // RFC 3261 §18.1.1: every element has TCP too, and where there is no UDP it is all that is left.
             (None, Transport::Udp) if free => listener_for(Transport::Tcp).ok_or(RelayError::NoRoute)?,
@@ -385,7 +395,7 @@ mod tests {
         }
     }
 
-    /// RFC 3263 §4.1, RFC 3261 §26.2.2, RFC 7118 §4.2.
+    /// RFC 3263 §4.1, RFC 3261 §26.2.2, RFC 7118 §5.2.
     #[test]
     fn the_transport_is_what_scheme_and_parameter_say() {
         for (uri, secure, expected) in [

@@ -146,19 +146,23 @@ fn the_user_may_answer_a_failure_itself() {
     rig.rest();
 }
 
+fn unreachable(peer: &str) -> Input<'static> {
+    Input::TransportError { path: Rig::path(peer), failure: crate::TransportFailure::Unreachable }
+}
+
 #[test]
 fn a_transport_error_fails_the_branch_at_once() {
     let mut rig = three();
     let sent = rig.receive(CALLER, &invite("1"));
-    assert!(rig.input(Input::TransportError { path: Rig::path(ONE) }).is_empty());
-    assert!(rig.input(Input::TransportError { path: Rig::path(TWO) }).is_empty());
+    assert!(rig.input(unreachable(ONE)).is_empty());
+    assert!(rig.input(unreachable(TWO)).is_empty());
     let _ = rig.receive(THREE, &response(&to(&sent, THREE), "180 Ringing", ""));
-    assert!(rig.input(Input::TransportError { path: Rig::path(THREE) }).is_empty());
+    assert!(rig.input(unreachable(THREE)).is_empty());
     let last = rig.receive(THREE, &response(&to(&sent, THREE), "404 Not Found", ""));
     assert_eq!(kinds(&last), ["ACK", "404"]);
     let mut rig = Rig::new(relay());
     let _ = rig.receive(CALLER, &invite("1"));
-    assert_eq!(kinds(&rig.input(Input::TransportError { path: Rig::path(CALLEE) })), ["500"]);
+    assert_eq!(kinds(&rig.input(unreachable(CALLEE))), ["500"]);
     rig.rest();
 }
 

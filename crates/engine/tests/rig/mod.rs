@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use engine::{
     Alias, Answer, Ask, AskId, Config, Endpoint, FlowId, Input, Listener, ListenerId, Outbox, Output, Path,
+    TransportFailure,
 };
 use sip::Instant;
 
@@ -178,7 +179,7 @@ impl Network {
     /// The host at `to` is unreachable (RFC 3261 §18.4).
     pub fn unreachable(&mut self, to: SocketAddr) {
         let path = Path::new(ListenerId(0), Some(PROXY.ip()), to);
-        self.handle(Input::TransportError { path });
+        self.handle(Input::TransportError { path, failure: TransportFailure::Unreachable });
     }
 
     /// Answers the oldest open question.

@@ -87,7 +87,7 @@ impl Script {
             if cx.message().method() == sip::Method::Ack {
                 return Handled::Done;
             }
-            if cx.message().method() == sip::Method::Cancel && cx.matches_invite() {
+            if cx.message().method() == sip::Method::Cancel && cx.matches_transaction() {
                 let _ = cx.relay();
                 return Handled::Done;
             }

@@ -1,4 +1,4 @@
-//! Challenges (RFC 3261 §22.1 to §22.3; several at once: RFC 8760 §2.4).
+//! Challenges (RFC 3261 §22.1 to §22.3; several at once: RFC 8760 §2.3).
 
 use super::NonceText;
 use super::verify::{is_exempt, now_secs, offered, realm, scope, unavailable};
@@ -107,5 +107,9 @@ pub(super) fn challenge(run: &mut Run<'_, '_>, role: Role, said: &[u8], flags: i
     let reason = sip::reason_phrase(role.status());
     let done = reply_with(run, role.status().into(), reason.as_bytes(), &mut headers, Mode::Any);
     run.scratch.headers = headers;
-    if done { Outcome::True } else { Outcome::Code(-3) }
+    if !done {
+        return Outcome::Code(-3);
+    }
+    run.auth.counters.challenged += 1;
+    Outcome::True
 }

@@ -62,12 +62,28 @@ pub(crate) mod code {
 /// Algorithms in the order of preference.
 pub(crate) type Algorithms = SmallVec<[Algorithm; 3]>;
 
+/// What came of credentials, on one shard.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AuthCounters {
+    /// Challenges sent (401, 407).
+    pub challenged: u64,
+    /// Credentials that were right.
+    pub accepted: u64,
+    /// Wrong passwords and users that there are not.
+    pub wrong: u64,
+    /// Right ones with a nonce that was too old, or whose count was used before.
+    pub stale: u64,
+    /// Not evaluated: too many wrong ones came before.
+    pub slowed: u64,
+}
+
 /// What a shard keeps for authentication.
 pub(crate) struct Shard {
     /// What nonces are signed with.
     pub(crate) key: NonceKey,
     /// The users that it remembers.
     pub(crate) users: Users,
+    pub(crate) counters: AuthCounters,
 }
 
 impl Shard {
@@ -76,6 +92,7 @@ impl Shard {
         Shard {
             key: NonceKey::new(secret),
             users: Users::new(settings.auth_db.cache_max.max(1), &environment.nonce_key),
+            counters: AuthCounters::default(),
         }
     }
 }

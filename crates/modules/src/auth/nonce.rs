@@ -137,8 +137,7 @@ impl NonceKey {
         }
     }
 
-    /// What tells a retransmission from another request: a keyed hash of its Call-ID, its CSeq and the response
-    /// of its credentials.
+    /// What tells a retransmission from another request: a keyed hash of the parts of it that do.
     pub(crate) fn fingerprint(&self, parts: &[&[u8]]) -> u64 {
         self.hash(Purpose::Fingerprint, parts)
     }

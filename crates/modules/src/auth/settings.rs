@@ -61,7 +61,7 @@ pub(super) static PARAMETERS: &[ParameterDecl] = &[
         "algorithm",
         "",
         "The algorithms of a challenge, in the order of preference: `SHA-512-256,SHA-256,MD5` makes three header fields of it \
-         (RFC 8760 section 2.4). Credentials by another algorithm are refused. Empty: MD5.",
+         (RFC 8760 section 2.3). Credentials by another algorithm are refused. Empty: MD5.",
     ),
     str_parameter(
         "realm_prefix",

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use route::Outcome;
 use sip::digest::{Credentials, CredentialsError, Presented, Role, presented};
-use sip::{Message, Method, SipUri, Uri};
+use sip::{HeaderName, Message, Method, SipUri, Uri};
 use smallvec::SmallVec;
 
 /// Credentials for one realm whose nonces are looked at; more are passed over.
@@ -138,7 +138,7 @@ fn find<'m>(run: &mut Run<'_, 'm>, role: Role, realm: &[u8]) -> Result<Chosen<'m
                 continue;
             }
         };
-        // RFC 8760 §2.4: what was not offered is not taken, so that nobody is talked down to a weaker algorithm.
+        // RFC 8760 §3: what was not offered is not taken, so that nobody is talked down to a weaker algorithm.
         if credentials.session || !offered.contains(&credentials.algorithm) || looked_at >= CANDIDATES_MAX {
             continue;
         }
@@ -246,6 +246,7 @@ pub(crate) fn admit(run: &mut Run<'_, '_>, chosen: &Chosen<'_>) -> Result<Pass, 
         Admission::Evaluate(pass) => Ok(pass),
         Admission::Later { secs } => {
             run.prepared.auth.later = Some(secs);
+            run.auth.counters.slowed += 1;
             let instant = run.now();
             if run.auth.users.may_say(Said::Slowed, instant, SLOWED_INTERVAL) {
                 let line =
@@ -278,6 +279,7 @@ pub(crate) fn judge(
     let (services, limits) = (&run.environment.services, &run.settings.auth.guard);
     let Some(ha1) = proven else {
         pass.failed(&**services, limits, now);
+        run.auth.counters.wrong += 1;
         return Outcome::Code(code::PASSWORD);
     };
     let count = match chosen.standing {
@@ -287,9 +289,11 @@ pub(crate) fn judge(
     if let Err(code) = count {
         // What was right once may be another's by now: nothing is learnt of this source.
         run.prepared.auth.stale = true;
+        run.auth.counters.stale += 1;
         return Outcome::Code(code);
     }
     pass.succeeded(&**services, limits, now);
+    run.auth.counters.accepted += 1;
     let state = run.state();
     if !state.authorized.contains(&chosen.line) {
         state.authorized.push(chosen.line);
@@ -312,14 +316,7 @@ fn take_count(run: &Run<'_, '_>, chosen: &Chosen<'_>, nonce: Nonce, now_secs: u6
         // RFC 3261 §22.4 item 8 and RFC 2069: without qop nothing is counted, and the nonce's age is all there is.
         _ => return Ok(()),
     };
-    let message = run.message();
-    let mut number = SmallVec::<[u8; 32]>::new();
-    if let Ok(cseq) = message.cseq() {
-        number.extend_from_slice(&cseq.number.to_be_bytes());
-        number.extend_from_slice(cseq.method_bytes);
-    }
-    let call_id = message.call_id().unwrap_or_default();
-    let fingerprint = run.auth.key.fingerprint(&[call_id, &number, chosen.credentials.response]);
+    let fingerprint = fingerprint(run, chosen.credentials.response);
     let drift_secs = settings.nonce_drift_secs;
     let used = NonceUse { nonce, count, fingerprint, now_secs, drift_secs };
     let mut verdict = Count::Stale;
@@ -328,6 +325,30 @@ fn take_count(run: &Run<'_, '_>, chosen: &Chosen<'_>, nonce: Nonce, now_secs: u6
         Count::New | Count::Retransmission => Ok(()),
         Count::Stale => Err(code::REUSED),
     }
+}
+
+/// What a retransmission has in common with the request, and the request of somebody who has overheard it has
+/// not (RFC 7616 §5.5): besides what its transaction is known by (RFC 3261 §17.2.3), where it comes from and
+/// whom it binds.
+fn fingerprint(run: &Run<'_, '_>, response: &[u8]) -> u64 {
+    /// Parts that need no memory of their own: all, where there are no more than four Contact lines.
+    const PARTS_EXPECTED: usize = 12;
+    let (message, remote) = (run.message(), run.path().remote);
+    let (branch, sent_by) =
+        message.via_top().map(|via| (via.branch(), via.sent_by_bytes())).unwrap_or_default();
+    let (number, method) = message.cseq().map(|cseq| (cseq.number, cseq.method_bytes)).unwrap_or_default();
+    let (number, port) = (number.to_be_bytes(), remote.port().to_be_bytes());
+    let address = match remote.ip() {
+        core::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        core::net::IpAddr::V6(ip) => ip.octets(),
+    };
+    let call_id = message.call_id().unwrap_or_default();
+    let branch = branch.unwrap_or_default();
+    let mut parts = SmallVec::<[&[u8]; PARTS_EXPECTED]>::from_slice(&[
+        call_id, &number, method, branch, sent_by, &address, &port, response,
+    ]);
+    parts.extend(message.headers(HeaderName::Contact).map(|contact| contact.value));
+    run.auth.key.fingerprint(&parts)
 }
 
 /// Proves that the secret is known here (RFC 7616 §3.5), in the replies to come; with a new nonce for the next request where

@@ -24,8 +24,8 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use engine::{Answer, Ask, Select};
 use route::{Args, Index, Outcome, ValueRef};
-use sip::Method;
 use sip::digest::{Algorithm, Credentials, Hex, Role};
+use sip::{Instant, Method};
 use smallvec::SmallVec;
 
 /// Longest user name or domain that is looked up, in bytes; a longer one is nobody's.
@@ -79,8 +79,8 @@ enum Kept {
 
 /// What is asked of the database.
 enum Question {
-    /// The row of a user, with or without the columns that a table may lack.
-    User { key: Key, certain: bool },
+    /// The row of a user; without the columns that a table may lack, if it refused them then.
+    User { key: Key, refused: Option<Instant> },
     /// Whether there is any user.
     Any,
 }
@@ -219,7 +219,7 @@ fn check(run: &mut Run<'_, '_>, task: &Task<'_>, authorize: &Authorize<'_>) -> O
         return nobody(run, role, &chosen, pass, method);
     };
     let (ha1, age) = match secret(run, task, &key, &credentials) {
-        Secret::Unread => return ask(run, task, Question::User { key, certain: false }),
+        Secret::Unread => return ask(run, task, Question::User { key, refused: None }),
         Secret::NoUser => return nobody(run, role, &chosen, pass, method),
         Secret::None(age) => (None, age),
         Secret::Ha1(ha1, age) => (Some(ha1), age),
@@ -228,7 +228,7 @@ fn check(run: &mut Run<'_, '_>, task: &Task<'_>, authorize: &Authorize<'_>) -> O
     let secret = ha1.as_ref().map(Hex::as_bytes);
     let fits = is_right(&credentials, secret, method);
     if !fits && !task.asked && age >= SURELY_FRESH && can_wait(run) {
-        return ask(run, task, Question::User { key, certain: false });
+        return ask(run, task, Question::User { key, refused: None });
     }
     if ha1.is_none() && may_say(run, Said::NoSecret, SCRIPT_INTERVAL) {
         let line = b"a user has no secret for the algorithm of the credentials: set the password anew, or offer MD5, too";
@@ -369,7 +369,7 @@ fn subscriber(
     let Some(key) = key(&task.table, user, domain) else { return Outcome::False };
     let (now, settings) = (run.now(), &run.settings.auth_db);
     match run.auth.users.get(&key, now, ages(settings, task)) {
-        None => ask(run, task, Question::User { key, certain: false }),
+        None => ask(run, task, Question::User { key, refused: None }),
         Some((_, None)) => Outcome::False,
         Some((_, Some(_))) => {
             if with_values {
@@ -405,7 +405,10 @@ fn ask(run: &mut Run<'_, '_>, task: &Task<'_>, question: Question) -> Outcome {
         }
     };
     let question = match question {
-        Question::User { key, .. } => Question::User { key, certain: run.auth.users.is_reduced(&task.table) },
+        Question::User { key, .. } => {
+            let refused = run.auth.users.refused(&task.table, run.now());
+            Question::User { key, refused }
+        }
         other => other,
     };
     let job = Job { table: task.table.clone(), kept, question };
@@ -425,8 +428,8 @@ fn send(run: &mut Run<'_, '_>, job: Box<Job>) -> Outcome {
     let Some(database) = settings.database else { return Outcome::False };
     let (columns, keys) = match &job.question {
         Question::Any => (Arc::from([settings.user_column.clone()].as_slice()), Vec::new()),
-        Question::User { key, certain } => {
-            let columns = if *certain { &settings.certain } else { &settings.columns };
+        Question::User { key, refused } => {
+            let columns = if refused.is_some() { &settings.certain } else { &settings.columns };
             let names = key.split(|&byte| byte == 0).skip(1);
             let values = [&settings.user_column, &settings.domain_column].into_iter().zip(names);
             (columns.clone(), values.map(|(column, name)| (column.clone(), name.into())).collect())
@@ -443,18 +446,18 @@ fn answered(run: &mut Run<'_, '_>, answer: &Answer<'_>) -> Outcome {
     let now = run.now();
     match (answer, &mut job.question) {
         (Answer::Rows(rows), Question::Any) => run.auth.users.saw(!rows.0.is_empty(), now),
-        (Answer::Rows(rows), Question::User { key, certain }) => {
+        (Answer::Rows(rows), Question::User { key, refused }) => {
             let row = rows.0.first().map(|row| row.clone().into_boxed_slice());
             run.auth.users.insert(key, now, row);
-            if *certain {
-                run.auth.users.reduce(&job.table);
+            if let Some(then) = *refused {
+                run.auth.users.reduce(&job.table, then, now);
             }
         }
         // A table of Kamailio's lacks the columns of the stronger hashes.
-        (Answer::Refused, Question::User { certain, .. })
-            if !*certain && has_optional(&run.settings.auth_db) =>
+        (Answer::Refused, Question::User { refused, .. })
+            if refused.is_none() && has_optional(&run.settings.auth_db) =>
         {
-            *certain = true;
+            *refused = Some(now);
             return send(run, job);
         }
         _ => return away(run),

@@ -15,6 +15,8 @@ use sip::Instant;
 const SWEEP_MAX: usize = 16;
 /// Tables that are remembered as lacking the optional columns.
 const REDUCED_MAX: usize = 16;
+/// How long that is believed: a database may refuse for another reason, which passes.
+const REDUCED_AGE: Duration = Duration::from_secs(60);
 /// How long it is believed that there is no user at all.
 const EMPTY_AGE: Duration = Duration::from_secs(1);
 
@@ -77,7 +79,8 @@ pub(crate) struct Users {
     slots_max: usize,
     hand: usize,
     epoch: u64,
-    reduced: Vec<Arc<str>>,
+    /// Tables that refused the optional columns, and when.
+    reduced: Vec<(Arc<str>, Instant)>,
     first: FirstUser,
     said: [Option<Instant>; SAID],
     serial: u64,
@@ -112,6 +115,7 @@ impl Users {
             self.index.clear();
             self.slots.clear();
             self.hand = 0;
+            self.reduced.clear();
             if self.first != FirstUser::Seen {
                 self.first = FirstUser::Unasked;
             }
@@ -184,15 +188,18 @@ impl Users {
         place
     }
 
-    /// Whether this table has only the columns that every table of its kind has.
-    pub(crate) fn is_reduced(&self, table: &str) -> bool {
-        self.reduced.iter().any(|known| **known == *table)
+    /// When this table refused the optional columns, if that is not long ago.
+    pub(crate) fn refused(&self, table: &str, now: Instant) -> Option<Instant> {
+        let is_it =
+            |(known, then): &&(Arc<str>, Instant)| **known == *table && now.since(*then) < REDUCED_AGE;
+        self.reduced.iter().find(is_it).map(|(_, then)| *then)
     }
 
-    /// Remembers that this table has only the columns that every table of its kind has.
-    pub(crate) fn reduce(&mut self, table: &Arc<str>) {
-        if self.reduced.len() < REDUCED_MAX && !self.is_reduced(table) {
-            self.reduced.push(table.clone());
+    /// Remembers that this table refused the optional columns `then`, and has the others.
+    pub(crate) fn reduce(&mut self, table: &Arc<str>, then: Instant, now: Instant) {
+        self.reduced.retain(|(known, then)| known != table && now.since(*then) < REDUCED_AGE);
+        if self.reduced.len() < REDUCED_MAX {
+            self.reduced.push((table.clone(), then));
         }
     }
 

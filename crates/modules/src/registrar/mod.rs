@@ -7,8 +7,8 @@ mod spread;
 pub(crate) mod stored;
 mod wait;
 
-pub(crate) use wait::Pending;
 pub use wait::Unsaved;
+pub(crate) use wait::{Pending, abandon};
 
 use crate::run::Run;
 use crate::settings::{PathMode, RegistrarSettings};

@@ -92,7 +92,7 @@ pub(super) fn committed(
     };
     // RFC 3261 §10.3 step 7: "all tentative binding updates MUST be removed". What another REGISTER has made of a contact
     // since is for that one to undo.
-    run.location.undo(run.now(), aor, &tentative.before, &tentative.after);
+    tentative.undo(run.location, run.now(), aor);
     refuse(run, &message, tentative.flags, &bad)
 }
 
@@ -145,14 +145,13 @@ fn accept_held(
     message: &Message<'_>,
     aor: &[u8],
     tentative: Tentative,
-    mut headers: Vec<u8>,
+    headers: Vec<u8>,
 ) -> Outcome {
-    push_contacts(run, aor, &mut headers);
     let output = run.request().map_or(0, |cx| cx.outputs());
     let done = accept(run, message, tentative.flags, tentative.code, headers);
     if run.request().is_some_and(|cx| cx.outputs() == output + 1) {
-        let Tentative { before, after, .. } = tentative;
-        run.unsaved.push(Unsaved { aor: SmallVec::from_slice(aor), before, after, output });
+        let aor = SmallVec::from_slice(aor);
+        run.unsaved.push(Unsaved { aor, traces: tentative.traces, output });
     }
     done
 }
@@ -206,6 +205,7 @@ fn address_of_record(
 }
 
 /// Applies what the request asks for; whether that is all, as it needs no commit. Else what it changed is in `tentative`.
+/// What is bound then is in `headers`.
 fn register(
     run: &mut Run<'_, '_>,
     aor: &[u8],
@@ -367,16 +367,17 @@ fn update(
         }
         if updates.is_empty() { Register::Query } else { Register::Bind(&updates) }
     };
+    let mut list = ContactList::new(run, &run.settings.registrar.received_param, headers);
     // A request with contacts waits even where it changes nothing: what it repeats may be under way to the database.
     if wait::commits(run) && !matches!(request, Register::Query) {
         let changed = &mut |changed: Changed<'_>| match changed {
-            Changed::Before(binding) => tentative.before.push(binding.clone()),
-            Changed::After(binding) => tentative.after.push(binding.clone()),
+            Changed::Bound(binding) => list.push(binding),
+            changed => tentative.traces.note(&changed),
         };
         let done = run.location.register_tentatively(run.now(), aor, &request, policy, changed);
+        list.end();
         return done.map(|registered| (registered, false)).map_err(Bad::Refused);
     }
-    let mut list = ContactList::new(run, &run.settings.registrar.received_param, headers);
     let done = run.location.register(run.now(), aor, &request, policy, &mut |binding| list.push(binding));
     list.end();
     done.map(|registered| (registered, true)).map_err(Bad::Refused)

@@ -24,15 +24,13 @@ use crate::usrloc::DbMode;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use engine::{Answer, Ask};
-use location::Binding;
+use location::{Location, Traces};
 use route::Outcome;
-use sip::Method;
+use sip::{Instant, Message, Method, ResponseSpec};
 use smallvec::SmallVec;
 
 /// Bytes of an address-of-record that are held without an allocation of their own.
 const AOR_BYTES: usize = 96;
-/// Bindings that one REGISTER changes that are held without an allocation of their own.
-const CHANGED: usize = 1;
 
 /// A function of `registrar` that waits.
 #[derive(Debug)]
@@ -67,8 +65,14 @@ pub(super) struct Tentative {
     pub(super) flags: i64,
     /// What `save` returns.
     pub(super) code: i32,
-    pub(super) before: SmallVec<[Binding; CHANGED]>,
-    pub(super) after: SmallVec<[Binding; CHANGED]>,
+    pub(super) traces: Traces,
+}
+
+impl Tentative {
+    pub(super) fn undo(&self, location: &dyn Location, now: Instant, aor: &[u8]) {
+        let (before, after) = Traces::read(self.traces.as_bytes());
+        location.undo(now, aor, &before, &after);
+    }
 }
 
 /// A REGISTER that was applied and answered, and whose answer must not leave before the database has what it changed. Who
@@ -77,12 +81,30 @@ pub(super) struct Tentative {
 pub struct Unsaved {
     /// The key of the address-of-record.
     pub aor: SmallVec<[u8; AOR_BYTES]>,
-    /// What was bound before, as far as it was changed.
-    pub before: SmallVec<[Binding; CHANGED]>,
-    /// What was bound by it.
-    pub after: SmallVec<[Binding; CHANGED]>,
+    /// What was bound before and after it.
+    pub traces: Traces,
     /// The place of the answer among the outputs of the engine.
     pub output: usize,
+}
+
+impl Unsaved {
+    /// Writes what is sent in place of `answer`, which was held back, after the changes have been undone: 500 where the
+    /// database cannot keep them, as RFC 3261 §10.3 step 7 asks, 503 where it is away or too late. `headers` are full lines
+    /// with CRLF. What a response copies of its request, the one that is not sent has copied.
+    pub fn write_failure(answer: &Message<'_>, status: u16, headers: &[u8], out: &mut Vec<u8>) {
+        let spec = ResponseSpec {
+            status,
+            reason: sip::reason_phrase(status).as_bytes(),
+            // The tag is there already.
+            to_tag: None,
+            received: None,
+            rport: None,
+            record_routes: false,
+            headers,
+            body: b"",
+        };
+        sip::write_response(answer, &spec, out);
+    }
 }
 
 /// Whether the answer may be given at once, since the server holds it back: to a request that has no transaction, in
@@ -125,6 +147,13 @@ fn suspend(run: &mut Run<'_, '_>, ask: Ask, aor: &[u8], task: Task, then: Then) 
     run.prepared.pending = Some(Box::new(Pending { aor: SmallVec::from_slice(aor), task }));
     let deadline = run.settings.persistence.commit_timeout;
     run.suspend(ask, deadline, then)
+}
+
+/// What waited will not be asked about: a REGISTER that was applied is refused, and leaves nothing (RFC 3261 §10.3 step 7).
+pub(crate) fn abandon(location: &dyn Location, now: Instant, pending: &Pending) {
+    if let Task::Commit(tentative) = &pending.task {
+        tentative.undo(location, now, &pending.aor);
+    }
 }
 
 fn committed(run: &mut Run<'_, '_>, answer: &Answer<'_>) -> Outcome {

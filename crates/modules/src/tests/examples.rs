@@ -121,16 +121,20 @@ fn the_default_says_what_it_can_do() {
     );
 }
 
-/// RFC 3261 §8.2.2.3: a redirect server is the end of a request; a proxy is not (§16.3).
+/// RFC 3261 §8.3: a redirect server ignores "any unknown option tags in Require, or even method names", and redirects;
+/// a proxy passes them on (§16.3).
 #[test]
-fn a_redirection_supports_no_extension() {
+fn what_is_required_hinders_neither_redirection_nor_proxy() {
     let mut rig = Rig::new(REDIRECT);
     rig.register("bob", BOB, "reg-bob");
-    let reply = rig.one(ALICE, &request("INVITE").line("Require: 100rel").text());
-    assert_eq!(
-        (reply.first(), reply.header("Unsupported"), reply.header("Contact")),
-        ("SIP/2.0 420 Bad Extension", Some("100rel"), None)
-    );
+    for method in ["INVITE", "TELEPORT"] {
+        let reply = rig.one(ALICE, &request(method).line("Require: 100rel").text());
+        let contact = format!("<sip:bob@{BOB}>");
+        assert_eq!(
+            (reply.first(), reply.header("Contact")),
+            ("SIP/2.0 302 Moved Temporarily", Some(contact.as_str()))
+        );
+    }
     let mut rig = Rig::new(DEFAULT);
     rig.register("bob", BOB, "reg-bob");
     let sent = rig.send(ALICE, &request("INVITE").line("Require: 100rel").text());

@@ -11,6 +11,7 @@ mod permissions;
 mod registrar;
 mod registrar_waits;
 mod relaying;
+mod rfc_3261;
 mod routing;
 mod settings;
 mod siputils;
@@ -138,6 +139,15 @@ impl Rig {
     }
 
     fn with(text: &str, further: &[&'static Module], environment: Environment) -> Rig {
+        Rig::with_limits(text, further, environment, engine::Limits::default())
+    }
+
+    fn with_limits(
+        text: &str,
+        further: &[&'static Module],
+        environment: Environment,
+        limits: engine::Limits,
+    ) -> Rig {
         let catalogue = catalogue_with(further.iter());
         let program = program(text, &catalogue);
         let settings = Settings::from_program(&program).unwrap_or_else(|errors| panic!("{errors:?}"));
@@ -155,6 +165,7 @@ impl Rig {
             server_header: settings.server_header.clone(),
             auto_100: settings.auto_100,
             seed: [1, 2, 3, 4],
+            limits,
             ..Config::default()
         };
         let lines = Lines::default();

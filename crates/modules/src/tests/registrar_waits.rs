@@ -109,6 +109,20 @@ fn the_200_leaves_after_the_commit() {
     rig.assert_at_rest();
 }
 
+/// RFC 3261 §10.3 step 7: a REGISTER that is refused for want of room has bound nothing.
+#[test]
+fn what_cannot_wait_is_undone() {
+    let limits = engine::Limits { suspended_max: 0, ..engine::Limits::default() };
+    let text = format!(
+        "{LOAD}\nmodparam(\"usrloc\", \"db_mode\", 1)\nmodparam(\"usrloc\", \"db_url\", \"sqlite:\")\nrequest_route {{ save(\"location\"); }}"
+    );
+    let mut rig = Rig::with_limits(&text, &[], Environment::default(), limits);
+    rig.commits = false;
+    assert_eq!(rig.status(BOB, &register(1).line(CONTACT).text()), AWAY);
+    assert!(rig.bound().is_empty());
+    rig.assert_at_rest();
+}
+
 #[test]
 fn path_and_date_are_in_a_200_that_waited_too() {
     let mut rig = rig_with(1, "modparam(\"registrar\", \"use_path\", 1)");

@@ -160,6 +160,30 @@ fn a_websocket_contact_is_reached_by_its_connection() {
     }
 }
 
+/// RFC 7118 §8.1, F3 and F4: as it is printed. Of outbound and GRUU the answer says nothing: neither is there.
+#[test]
+fn the_register_of_rfc_7118_section_8_1_is_taken() {
+    let body =
+        "alias=\"example.com\"\nalias=\"proxy.example.com\"\nrequest_route { save(\"location\"); exit; }";
+    let mut rig = Rig::with(&format!("{LOAD}\n{body}\n"), &[], environment());
+    let f3 = "REGISTER sip:proxy.example.com SIP/2.0\r\n\
+        Via: SIP/2.0/WSS df7jal23ls0d.invalid;branch=z9hG4bKasudf\r\n\
+        From: sip:alice@example.com;tag=65bnmj.34asd\r\nTo: sip:alice@example.com\r\n\
+        Call-ID: aiuy7k9njasd\r\nCSeq: 1 REGISTER\r\nMax-Forwards: 70\r\n\
+        Supported: path, outbound, gruu\r\n\
+        Contact: <sip:alice@df7jal23ls0d.invalid;transport=ws>\r\n  ;reg-id=1\r\n  \
+        ;+sip.instance=\"<urn:uuid:f81-7dec-14a06cf1>\"\r\n\r\n";
+    let f4 = rig.send_by(WSS, SOURCE, f3).remove(0);
+    assert_eq!(f4.first(), "SIP/2.0 200 OK", "{}", f4.text);
+    let via = "SIP/2.0/WSS df7jal23ls0d.invalid;branch=z9hG4bKasudf;received=127.0.0.1";
+    assert_eq!(f4.header("Via"), Some(via));
+    let contact = f4.header("Contact").unwrap();
+    assert!(contact.starts_with("<sip:alice@df7jal23ls0d.invalid;transport=ws>"), "{contact}");
+    assert!(contact.contains(";expires=3600") && !contact.contains("gruu"), "{contact}");
+    assert!(contact.contains("f81-7dec-14a06cf1"), "{contact}");
+    assert_eq!(f4.header("Require"), None);
+}
+
 #[test]
 fn a_contact_that_is_not_where_it_came_from_is_reached_by_its_connection() {
     for (listener, contact, to) in [

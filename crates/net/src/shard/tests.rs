@@ -55,7 +55,7 @@ fn start(shards: usize, gather: Duration) -> Running {
 }
 
 fn start_on(address: &str, shards: usize, gather: Duration) -> Running {
-    let sockets = bind(Transport::Udp, address.parse().unwrap(), shards).unwrap();
+    let sockets = bind(Transport::Udp, address.parse().unwrap(), shards, &StreamSettings::default()).unwrap();
     let address = sockets[0].address();
     let shards: Vec<Shard> =
         sockets.into_iter().enumerate().map(|(i, s)| Shard::new(i, vec![s]).unwrap()).collect();

@@ -11,7 +11,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant as Clock};
 
-use engine::{FlowId, Input, ListenerId, Outbox, Output, Path};
+use engine::{FlowId, Input, ListenerId, Outbox, Output, Path, TransportFailure};
 use net::{Control, Handler, Post, Resolver, Settings, Shard, Statistics, StreamStatistics, bind};
 use sip::{Instant, Transport};
 
@@ -25,6 +25,8 @@ pub(crate) struct Seen {
     pub(crate) path: Path,
     /// `None` for a transport error.
     pub(crate) message: Option<Vec<u8>>,
+    /// What kind of one.
+    pub(crate) failure: Option<TransportFailure>,
 }
 
 impl Seen {
@@ -96,10 +98,16 @@ impl Handler for Recorder {
                     let cseq = text.lines().find(|line| line.starts_with("CSeq:")).unwrap_or("CSeq: 0 X");
                     out.send(path, |o| o.extend_from_slice(answer(cseq).as_bytes()));
                 }
-                let _ = self.seen.send(Seen { shard: self.index, path, message: Some(bytes.to_vec()) });
+                let _ = self.seen.send(Seen {
+                    shard: self.index,
+                    path,
+                    message: Some(bytes.to_vec()),
+                    failure: None,
+                });
             }
-            Input::TransportError { path } => {
-                let _ = self.seen.send(Seen { shard: self.index, path, message: None });
+            Input::TransportError { path, failure } => {
+                let seen = Seen { shard: self.index, path, message: None, failure: Some(failure) };
+                let _ = self.seen.send(seen);
             }
             _ => {}
         }
@@ -158,7 +166,7 @@ pub(crate) fn start(shards: usize, transports: &[Transport], settings: &Settings
     let mut sockets: Vec<Vec<net::Listener>> = (0..shards).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
     for transport in [Transport::Udp].iter().chain(transports) {
-        let bound = bind(*transport, any, shards).unwrap();
+        let bound = bind(*transport, any, shards, &settings.streams).unwrap();
         addresses.push(bound[0].address());
         sockets.iter_mut().zip(bound).for_each(|(shard, socket)| shard.push(socket));
     }
@@ -236,9 +244,18 @@ impl Server {
         assert!(seen.message.is_some(), "a transport error came: {seen:?}");
         seen
     }
+    /// What was sent on this path has not left.
     pub(crate) fn next_error(&self) -> Path {
+        self.next_failure(TransportFailure::Unreachable)
+    }
+    /// A connection on which something had been asked has ended.
+    pub(crate) fn next_break(&self) -> Path {
+        self.next_failure(TransportFailure::Broken)
+    }
+    fn next_failure(&self, failure: TransportFailure) -> Path {
         let seen = self.next();
         assert!(seen.message.is_none(), "a message came: {}", seen.text());
+        assert_eq!(seen.failure, Some(failure), "{:?}", seen.path);
         seen.path
     }
     pub(crate) fn nothing_comes(&self) {

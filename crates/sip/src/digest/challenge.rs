@@ -4,7 +4,7 @@ use super::Algorithm;
 use alloc::vec::Vec;
 
 /// A challenge to be written. Where several algorithms are offered each has a header field of its own, the
-/// strongest on top (RFC 8760 §2.4).
+/// most preferred on top (RFC 8760 §2.3).
 #[derive(Clone, Copy, Debug)]
 pub struct Challenge<'a> {
     /// `realm`.

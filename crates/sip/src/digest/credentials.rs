@@ -7,6 +7,7 @@
 
 use super::{Algorithm, Hex};
 use crate::token;
+use alloc::vec::Vec;
 use core::fmt;
 
 /// Longest credentials that are read, in bytes.
@@ -14,8 +15,8 @@ pub const CREDENTIALS_BYTES_MAX: usize = 4_096;
 
 /// Digest credentials, from the value of an Authorization or Proxy-Authorization (RFC 3261 §20.7, §20.28).
 ///
-/// What was quoted is here without its quotes and with its escapes, which is what is hashed (RFC 2617
-/// §3.2.2.1). `Debug` shows neither the user nor the response.
+/// What was quoted is here without its quotes and with its escapes, which is what RFC 2617 §3.2.1 hashes; RFC 7616
+/// §3.3 hashes it without them. `Debug` shows neither the user nor the response.
 #[derive(Clone, Copy)]
 pub struct Credentials<'a> {
     /// `username`.
@@ -106,21 +107,28 @@ impl<'a> Credentials<'a> {
     /// `ha1` is `H(user:realm:password)` in hexadecimal, which [`Algorithm::hash_joined`] makes; for `-sess`
     /// the session's key is made from it. A secret of another length than the algorithm's is never right.
     /// `method` is that of the request line. The response may be in upper case, which RFC 3261 §25.1 (`LHEX`)
-    /// does not have.
+    /// does not have. A `cnonce` with escapes may be hashed with them or without.
     pub fn is_right(&self, ha1: &[u8], method: &[u8]) -> bool {
         let (Some(ha1), Some(response)) = (Hex::parse(ha1), Hex::parse(self.response)) else { return false };
-        ha1.as_bytes().len() == self.algorithm.hex_len() && self.expected(&ha1, method) == response
+        if ha1.as_bytes().len() != self.algorithm.hex_len() {
+            return false;
+        }
+        let is_expected = |cnonce: &[u8]| self.expected(&ha1, method, cnonce) == response;
+        // No nonce of ours and no SIP URI has a backslash; a cnonce may.
+        is_expected(self.cnonce)
+            || self.cnonce.contains(&b'\\')
+                && is_expected(&without_escapes(self.cnonce).copied().collect::<Vec<u8>>())
     }
 
     /// The right response (RFC 7616 §3.4.1; without a qop RFC 2617 §3.2.2.1).
-    fn expected(&self, ha1: &Hex, method: &[u8]) -> Hex {
+    fn expected(&self, ha1: &Hex, method: &[u8], cnonce: &[u8]) -> Hex {
         let hash = |parts: &[&[u8]]| self.algorithm.hash_joined(parts);
         // RFC 7616 §3.4.2: the hash in hexadecimal goes into a session's key. (The sample code of RFC 2617 §5
         // has it in binary; erratum 1649 mends that.)
-        let key = if self.session { hash(&[ha1.as_bytes(), self.nonce, self.cnonce]) } else { *ha1 };
+        let key = if self.session { hash(&[ha1.as_bytes(), self.nonce, cnonce]) } else { *ha1 };
         let ha2 = hash(&[method, self.uri]);
         match self.nonce_count {
-            Some(count) => hash(&[key.as_bytes(), self.nonce, count, self.cnonce, b"auth", ha2.as_bytes()]),
+            Some(count) => hash(&[key.as_bytes(), self.nonce, count, cnonce, b"auth", ha2.as_bytes()]),
             None => hash(&[key.as_bytes(), self.nonce, ha2.as_bytes()]),
         }
     }
@@ -133,13 +141,17 @@ impl<'a> Credentials<'a> {
 
     /// Whether they are for this realm. Case counts; escapes in what was written mean the same as none.
     pub fn is_for(&self, realm: &[u8]) -> bool {
-        let mut escaped = false;
-        let plain = self.realm.iter().filter(|&&byte| {
-            escaped = byte == b'\\' && !escaped;
-            !escaped
-        });
-        plain.eq(realm)
+        without_escapes(self.realm).eq(realm)
     }
+}
+
+/// What a quoted string means (RFC 3261 §25.1 `quoted-pair`).
+fn without_escapes(quoted: &[u8]) -> impl Iterator<Item = &u8> {
+    let mut escaped = false;
+    quoted.iter().filter(move |&&byte| {
+        escaped = byte == b'\\' && !escaped;
+        !escaped
+    })
 }
 
 impl fmt::Debug for Credentials<'_> {

@@ -21,7 +21,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them in the order in which they are offered (RFC 8760 §2.4: the most preferred is the topmost).
+    /// All of them in the order in which they are offered (RFC 8760 §2.3: the most preferred is the topmost).
     pub const STRONGEST_FIRST: [Algorithm; 3] = [Algorithm::Sha512_256, Algorithm::Sha256, Algorithm::Md5];
 
     /// Its name in challenges and credentials.

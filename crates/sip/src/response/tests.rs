@@ -107,3 +107,25 @@ fn every_status_has_a_phrase() {
     assert_eq!(reason_phrase(483), "Too Many Hops");
     assert_eq!(reason_phrase(499), "Bad Request");
 }
+
+/// RFC 2543 §6.40: what is written before a comment does not make it a value, nor what is in it parameters.
+#[test]
+fn a_comment_behind_the_top_via_stays_one() {
+    for via in
+        ["10.0.0.1(c;branch=z9hG4bKc;rport)", "10.0.0.1;x=\"\"(c;branch=z9hG4bKc)", "10.0.0.1 (c;rport)"]
+    {
+        let request = REQUEST.replace("10.0.0.1;rport;branch=z9hG4bK1", via);
+        let spec = ResponseSpec {
+            status: 200,
+            received: "192.0.2.7".parse().ok(),
+            rport: Some(999),
+            ..Default::default()
+        };
+        let response = respond(request.as_bytes(), &spec);
+        let mut index = Index::new();
+        let response = Message::parse(response.as_bytes(), &mut index).unwrap();
+        let top = response.via_top().unwrap();
+        assert_eq!((top.received(), top.branch(), top.rport()), (spec.received, None, None), "{via}");
+        assert_eq!(response.vias().count(), 3, "{via}");
+    }
+}

@@ -140,6 +140,16 @@ fn a_joined_via_must_be_sound_to_its_end() {
     }
 }
 
+/// Lines below are for others to read (RFC 3261 §16.3), whatever stands behind the topmost value.
+#[test]
+fn a_comment_behind_the_top_via_joins_nothing() {
+    let via = ";branch=z9hG4bKkdjuw";
+    for behind in ["()", " (c)", " (c, d)", ";branch=1 (c) (d)"] {
+        assert_eq!(changed(via, &[behind, "\r\nVia: x"].concat()), Ok(()), "{behind}");
+        assert_eq!(changed(via, &[behind, ", x"].concat()), Err((400, "Bad Via")), "{behind}");
+    }
+}
+
 #[test]
 fn cseq_must_name_the_method() {
     assert_eq!(changed("8 OPTIONS", "8 INVITE"), Err((400, "CSeq Method Does Not Match")));

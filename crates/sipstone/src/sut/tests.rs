@@ -4,8 +4,16 @@ use std::process::{Child, Command};
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// A process that sleeps already: one that is only about to become `sleep` has other descriptors, and tells less.
 fn sleeper() -> Child {
-    Command::new("sleep").arg("60").spawn().unwrap()
+    let child = Command::new("sleep").arg("60").spawn().unwrap();
+    let stat = format!("/proc/{}/stat", child.id());
+    let begun = Instant::now();
+    while !std::fs::read_to_string(&stat).unwrap().contains("(sleep) S") {
+        assert!(begun.elapsed() < LONG, "it does not begin to sleep");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
 }
 
 fn end(mut child: Child) {

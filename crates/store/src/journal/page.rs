@@ -1,11 +1,10 @@
 //! A page of the journal: changes of one table, in the order in which they were made.
 //!
-//! All numbers are little-endian. A page is the format's number (1), the changes one after another, and the
-//! CRC-32 of all that. A change is its kind, one byte, and
+//! All numbers are little-endian. A page is the format's number (1), the records of the changes one after another, and the
+//! CRC-32 of all that. A record is its kind, one byte, and
 //!
-//! - removed (0), a row of ours goes: its identifier, 16 bytes;
-//! - foreign (1), somebody else's row goes: its `ruid`;
-//! - saved (2): the row's numbers (see [`save`]) and its texts.
+//! - removed (0), the row goes: its identifier, 16 bytes;
+//! - saved (1): the row's numbers (see [`save`]) and its texts.
 //!
 //! A text is its length, 16 bits, and its bytes.
 
@@ -15,11 +14,13 @@ use crate::ruid::Ruid;
 
 const FORMAT: u8 = 1;
 const REMOVED: u8 = 0;
-const FOREIGN: u8 = 1;
-const SAVED: u8 = 2;
+const SAVED: u8 = 1;
 
-/// A page is ended when it has so many bytes: packets of MariaDB have a limit.
+/// A page gets no more records when it has so many bytes: packets of MariaDB have a limit.
 const PAGE_BYTES: usize = 512 << 10;
+
+/// Buffers of pages that are kept for the next ones.
+const SPARE_MAX: usize = 16;
 
 /// The longest text of a page.
 const TEXT_MAX: usize = u16::MAX as usize;
@@ -38,89 +39,111 @@ pub(crate) fn check(row: &Contact<'_>) -> Result<(), String> {
 
 /// A page that is to be written.
 #[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) table: String,
+pub(crate) struct Page<'a> {
+    pub(crate) table: &'a str,
     pub(crate) generation: i32,
-    pub(crate) changes: Vec<u8>,
+    pub(crate) changes: &'a [u8],
 }
 
-/// Pages in the making, of one generation.
+/// Records on their way into the journal: kept until they are committed, then cleared.
+#[derive(Debug, Default)]
+pub struct Records {
+    /// In the order in which they are to be written.
+    pages: Vec<Open>,
+    spare: Vec<Vec<u8>>,
+}
+
+/// A page in the making.
 #[derive(Debug)]
-pub(crate) struct Pages {
-    generation: i32,
-    /// The last one of each table can be written on.
-    open: Vec<Page>,
-    full: Vec<Page>,
+struct Open {
+    /// Its place among the journal's tables.
+    table: usize,
+    bytes: Vec<u8>,
+    /// Its checksum is there: it gets no more records.
+    is_sealed: bool,
 }
 
-impl Pages {
-    pub(crate) fn new(generation: i32) -> Pages {
-        Pages { generation, open: Vec::new(), full: Vec::new() }
-    }
-
-    /// Notes that a row of ours goes.
-    pub(crate) fn remove(&mut self, table: &str, ruid: Ruid) {
-        self.begin(table, REMOVED).extend(ruid.bits().to_le_bytes());
-    }
-
-    /// Notes that somebody else's row goes.
-    pub(crate) fn remove_ruid(&mut self, table: &str, ruid: &[u8]) {
-        put_text(self.begin(table, FOREIGN), ruid);
-    }
-
-    /// Notes a row that is saved, which has passed [`check`].
-    pub(crate) fn save(&mut self, table: &str, contact: &Contact<'_>) {
-        save(self.begin(table, SAVED), contact);
-    }
-
-    /// Begins a change, on another page if that one is full.
-    fn begin(&mut self, table: &str, kind: u8) -> &mut Vec<u8> {
-        let at = self.open.iter().position(|page| page.table == table).unwrap_or_else(|| {
-            let changes = Vec::with_capacity(PAGE_BYTES / 8);
-            self.open.push(Page { table: table.to_string(), generation: self.generation, changes });
-            self.open.len() - 1
+impl Records {
+    /// Adds what an [`Encoder`](crate::Encoder) has written down for the `table`th table, one record or more.
+    pub fn push(&mut self, table: usize, records: &[u8]) {
+        if records.is_empty() {
+            return;
+        }
+        // The last one of each table can be written on.
+        let open = self.pages.iter().rposition(|page| page.table == table);
+        let open = open.filter(|&at| !self.pages[at].is_sealed && self.pages[at].bytes.len() < PAGE_BYTES);
+        let at = open.unwrap_or_else(|| {
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            bytes.push(FORMAT);
+            self.pages.push(Open { table, bytes, is_sealed: false });
+            self.pages.len() - 1
         });
-        let Page { table, generation, changes } = &mut self.open[at];
-        if changes.len() >= PAGE_BYTES {
-            let full = std::mem::take(changes);
-            self.full.push(sealed(Page { table: table.clone(), generation: *generation, changes: full }));
+        self.pages[at].bytes.extend_from_slice(records);
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Bytes of all of them.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.pages.iter().map(|page| page.bytes.len()).sum()
+    }
+
+    /// Forgets them: they are committed.
+    pub fn clear(&mut self) {
+        for page in self.pages.drain(..) {
+            if self.spare.len() < SPARE_MAX {
+                let mut bytes = page.bytes;
+                bytes.clear();
+                bytes.shrink_to(2 * PAGE_BYTES);
+                self.spare.push(bytes);
+            }
         }
-        if changes.is_empty() {
-            changes.push(FORMAT);
+    }
+
+    /// The pages as they are written, each with its table. What comes later goes on others.
+    pub(crate) fn seal(&mut self) -> impl Iterator<Item = (usize, &[u8])> {
+        for page in self.pages.iter_mut().filter(|page| !page.is_sealed) {
+            page.is_sealed = true;
+            page.bytes.extend(crc32fast::hash(&page.bytes).to_le_bytes());
         }
-        changes.push(kind);
-        changes
-    }
-
-    /// The pages, in the order in which they are to be written.
-    pub(crate) fn end(self) -> Vec<Page> {
-        self.full.into_iter().chain(self.open.into_iter().map(sealed)).collect()
+        self.pages.iter().map(|page| (page.table, &page.bytes[..]))
     }
 }
 
-fn sealed(mut page: Page) -> Page {
-    page.changes.extend(crc32fast::hash(&page.changes).to_le_bytes());
-    page
+/// Appends the record of a row that goes.
+pub(crate) fn remove(bytes: &mut Vec<u8>, ruid: Ruid) {
+    bytes.push(REMOVED);
+    bytes.extend(ruid.bits().to_le_bytes());
 }
 
-fn put_text(bytes: &mut Vec<u8>, text: &[u8]) {
-    let length = u16::try_from(text.len()).unwrap_or(u16::MAX);
-    bytes.extend(length.to_le_bytes());
-    bytes.extend_from_slice(&text[..usize::from(length)]);
+/// Appends the record of a row that is saved, which has passed [`check`].
+pub(crate) fn save(bytes: &mut Vec<u8>, row: &Contact<'_>) {
+    let texts = texts(row);
+    bytes.reserve(NUMBERS + texts.iter().map(|text| 2 + text.len()).sum::<usize>());
+    let mut numbers = [0; NUMBERS];
+    numbers[0] = SAVED;
+    numbers[1..9].copy_from_slice(&row.expires_unix_micros.to_le_bytes());
+    numbers[9..17].copy_from_slice(&row.modified_unix_micros.to_le_bytes());
+    numbers[17..19].copy_from_slice(&row.q.to_le_bytes());
+    let others = [row.cseq, row.flags, row.cflags, row.reg_id, row.methods.unwrap_or(0)];
+    for (place, number) in numbers[19..39].chunks_exact_mut(4).zip(others) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+    numbers[39] = u8::from(row.methods.is_some());
+    bytes.extend_from_slice(&numbers);
+    for text in texts {
+        bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+        bytes.extend_from_slice(&text[..text.len().min(TEXT_MAX)]);
+    }
 }
 
-fn save(bytes: &mut Vec<u8>, row: &Contact<'_>) {
-    bytes.extend(row.expires_unix_micros.to_le_bytes());
-    bytes.extend(row.modified_unix_micros.to_le_bytes());
-    bytes.extend(row.q.to_le_bytes());
-    for number in [row.cseq, row.flags, row.cflags, row.reg_id, row.methods.unwrap_or(0)] {
-        bytes.extend(number.to_le_bytes());
-    }
-    bytes.push(u8::from(row.methods.is_some()));
-    for text in texts(row) {
-        put_text(bytes, text);
-    }
-}
+/// Bytes of a saved row's kind and numbers.
+const NUMBERS: usize = 40;
 
 fn texts<'a>(row: &Contact<'a>) -> [&'a [u8]; 9] {
     [
@@ -180,7 +203,6 @@ impl<'a> Reader<'a> {
     fn change(&mut self, table: &str, batch: &mut Batch) -> Option<()> {
         match self.take()? {
             [REMOVED] => batch.note_row(table, Ruid::from_bits(u128::from_le_bytes(self.take()?)), None),
-            [FOREIGN] => batch.remove_ruid(table, self.text()?),
             [SAVED] => batch.save(table, &self.saved()?),
             _ => return None,
         }

@@ -1,6 +1,6 @@
 //! Pages come back as they were written, or not at all.
 
-use super::page::{self, Page, Pages};
+use super::page::{self, Records};
 use crate::Contact;
 use crate::batch::{Batch, ruid_of};
 
@@ -31,50 +31,79 @@ fn bob() -> Contact<'static> {
     Contact { username: b"bob", ..Contact::default() }
 }
 
-fn sample() -> Page {
-    let mut pages = Pages::new(5);
-    pages.save("location", &bob());
-    pages.remove("location", ruid_of("location", &bob()));
-    pages.remove_ruid("location", b"uloc-1");
-    pages.save("location", &whole());
-    pages.end().remove(0)
+fn record(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes);
+    bytes
+}
+
+fn pages(records: &mut Records) -> Vec<(usize, Vec<u8>)> {
+    records.seal().map(|(table, page)| (table, page.to_vec())).collect()
+}
+
+fn sample() -> Vec<u8> {
+    let mut records = Records::default();
+    records.push(0, &record(|bytes| page::save(bytes, &bob())));
+    records.push(0, &record(|bytes| page::remove(bytes, ruid_of("location", &bob()))));
+    records.push(0, &record(|bytes| page::save(bytes, &whole())));
+    pages(&mut records).remove(0).1
 }
 
 #[test]
 fn changes_come_back() {
-    let page = sample();
-    assert_eq!((page.generation, &*page.table), (5, "location"));
     let mut back = Batch::default();
-    page::read("location", &page.changes, &mut back).unwrap();
+    page::read("location", &sample(), &mut back).unwrap();
     let table = back.changes().next().unwrap();
     let saved: Vec<Contact<'_>> = back.saves(table).map(|(_, contact)| contact).collect();
     assert_eq!(saved, [whole()]);
     assert!(table.removals().eq([ruid_of("location", &bob())]));
-    assert_eq!(table.foreign, ["uloc-1".into()]);
 }
 
 #[test]
 fn each_table_has_pages_of_its_own_and_many_changes_have_several() {
-    let mut pages = Pages::new(1);
-    let names: Vec<String> = (0..10_000).map(|number| format!("sip:{number}@192.0.2.1")).collect();
-    for name in &names {
-        pages.save("location", &Contact { contact: name.as_bytes(), ..whole() });
-        pages.save("other", &bob());
+    let mut records = Records::default();
+    for number in 0..10_000 {
+        let name = format!("sip:{number}@192.0.2.1");
+        let row = Contact { contact: name.as_bytes(), ..whole() };
+        records.push(0, &record(|bytes| page::save(bytes, &row)));
+        records.push(1, &record(|bytes| page::save(bytes, &bob())));
     }
-    let written = pages.end();
-    let of = |table: &str| written.iter().filter(|page| page.table == table).count();
-    assert!(of("location") > 2 && of("other") < of("location"), "{} and {}", of("location"), of("other"));
-    assert!(written.iter().all(|page| page.changes.len() < 513 * 1024));
+    let written = pages(&mut records);
+    let of = |table| written.iter().filter(|(of, _)| *of == table).count();
+    assert!(of(0) > 2 && of(1) < of(0), "{} and {}", of(0), of(1));
+    assert!(written.iter().all(|(_, page)| page.len() < 513 * 1024));
     let mut back = Batch::default();
-    for page in &written {
-        page::read(&page.table, &page.changes, &mut back).unwrap();
+    for (table, page) in &written {
+        page::read(["location", "other"][*table], page, &mut back).unwrap();
     }
     assert_eq!(back.len(), 10_001);
 }
 
+/// A commit that failed is tried again, with what has come since.
+#[test]
+fn what_comes_after_a_page_was_written_goes_on_another() {
+    let mut records = Records::default();
+    records.push(0, &record(|bytes| page::save(bytes, &whole())));
+    let first = pages(&mut records);
+    records.push(0, &record(|bytes| page::remove(bytes, ruid_of("location", &whole()))));
+    let again = pages(&mut records);
+    assert_eq!((first.len(), again.len()), (1, 2));
+    assert_eq!(first[0], again[0]);
+    let mut back = Batch::default();
+    again.iter().for_each(|(_, page)| page::read("location", page, &mut back).unwrap());
+    assert_eq!(back.saves(back.changes().next().unwrap()).count(), 0, "the last change counts");
+    records.clear();
+    assert!(records.is_empty() && records.bytes() == 0);
+    records.push(0, &record(|bytes| page::save(bytes, &bob())));
+    let fresh = pages(&mut records);
+    let mut back = Batch::default();
+    page::read("location", &fresh[0].1, &mut back).unwrap();
+    assert_eq!((fresh.len(), back.len()), (1, 1), "nothing of what was committed is left");
+}
+
 #[test]
 fn a_page_that_nobody_wrote_so_is_refused() {
-    let good = sample().changes;
+    let good = sample();
     let refused = |page: &[u8]| page::read("location", page, &mut Batch::default()).is_err();
     for at in 0..good.len() {
         assert!(refused(&good[..at]), "cut at {at}");

@@ -2,8 +2,6 @@
 
 mod bindings;
 
-pub(crate) use bindings::MySqlBindings;
-
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,14 +9,18 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow};
 use sqlx::{ConnectOptions, Executor, Row as _};
 
+use crate::bindings::Names;
 use crate::fault::{Cause, Fault};
 use crate::health::Health;
-use crate::remote::{Driver, Link};
+use crate::remote::{Driver, Link, RemoteBindings};
 use crate::session::{Column, Dialect, Format, OwnedRow, Session};
-use crate::{Selector, StoreError};
+use crate::{Bindings, Selector, StoreError};
 
 /// The server gives up waiting for a lock after so many seconds.
 const LOCK_WAIT_S: u32 = 30;
+
+/// The name of the lock for a table of this database; names are common to all databases of a server.
+const CLAIM: &str = "CONCAT('strowger ', SHA1(CONCAT(DATABASE(), '.', ?)))";
 
 /// How to reach a database.
 pub(crate) struct MySql {
@@ -37,6 +39,16 @@ fn driver(url: &str) -> Result<MySql, StoreError> {
 /// A connection for one thread.
 pub(crate) fn session(url: &str, name: &str, patience: Duration) -> Result<Box<dyn Session>, StoreError> {
     Ok(Box::new(Link::new(driver(url)?, name, patience)?))
+}
+
+/// Location tables, for one thread.
+pub(crate) fn bindings(
+    url: &str,
+    name: &str,
+    patience: Duration,
+    names: Names,
+) -> Result<Bindings, StoreError> {
+    Ok(Bindings::new(RemoteBindings::new(driver(url)?, name, patience, names)?))
 }
 
 /// Threads that answer questions.
@@ -79,11 +91,30 @@ impl Driver for MySql {
         else {
             return Ok(true);
         };
-        if id.bytes().all(|digit| digit.is_ascii_digit()) {
-            // It may end by itself meanwhile.
-            let _ = Self::execute(connection, &format!("KILL CONNECTION {id}"), &[]).await;
-        }
+        kill(connection, id).await?;
         Ok(false)
+    }
+
+    async fn claim(connection: &mut MySqlConnection, table: &str) -> Result<bool, Fault> {
+        let sql = format!("SELECT CAST(GET_LOCK({CLAIM}, 0) AS CHAR)");
+        let done = Self::query(connection, &sql, &[Some(table)]).await?;
+        Ok(done.first().and_then(|row| row.first()?.as_deref()) == Some(b"1"))
+    }
+
+    async fn claimant(connection: &mut MySqlConnection, table: &str) -> Result<Vec<OwnedRow>, Fault> {
+        // Connections of other users may not be seen.
+        let sql = format!(
+            "SELECT CAST(owner.id AS CHAR), \
+             CONCAT('connection ', owner.id, ' of MariaDB for ', COALESCE(host, 'another user')) \
+             FROM (SELECT IS_USED_LOCK({CLAIM}) AS id) AS owner \
+             LEFT JOIN information_schema.processlist USING (id) \
+             WHERE owner.id IS NOT NULL AND owner.id <> CONNECTION_ID()"
+        );
+        Self::query(connection, &sql, &[Some(table)]).await
+    }
+
+    async fn end(connection: &mut MySqlConnection, number: &str) -> Result<(), Fault> {
+        kill(connection, number).await
     }
 
     async fn columns(connection: &mut MySqlConnection, table: &str) -> Result<Vec<Column>, Fault> {
@@ -115,6 +146,17 @@ impl Driver for MySql {
     ) -> Result<Vec<OwnedRow>, Fault> {
         let rows = bound(sql, values).fetch_all(connection).await.map_err(|error| fault(&error))?;
         Ok(rows.iter().map(|row| (0..row.len()).map(|at| bytes(row, at).map(Box::from)).collect()).collect())
+    }
+}
+
+async fn kill(connection: &mut MySqlConnection, number: &str) -> Result<(), Fault> {
+    if !number.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Ok(());
+    }
+    match connection.execute(sqlx::raw_sql(&format!("KILL CONNECTION {number}"))).await {
+        // It has ended by itself meanwhile.
+        Err(sqlx::Error::Database(error)) if error.message().starts_with("Unknown thread") => Ok(()),
+        done => done.map(drop).map_err(|error| fault(&error)),
     }
 }
 

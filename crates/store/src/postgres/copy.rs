@@ -1,15 +1,10 @@
 //! Rows in the binary format of `COPY … TO STDOUT`, which is half the work of a query for both sides.
 
 use crate::fault::Fault;
+use crate::remote::Fields;
 
 /// What the stream begins with, before the flags and the length of an extension.
 const SIGNATURE: &[u8] = b"PGCOPY\n\xff\r\n\0";
-
-/// Fields of a row at most.
-pub(super) const FIELDS: usize = 19;
-
-/// A row's fields as the server wrote them, `None` for NULL.
-pub(super) type Fields<'a> = [Option<&'a [u8]>; FIELDS];
 
 /// Cuts a stream into rows.
 #[derive(Default)]
@@ -49,7 +44,7 @@ impl Reader {
             self.is_past_header = true;
         }
         while !self.is_done && at < bytes.len() {
-            let mut fields = [None; FIELDS];
+            let mut fields = Fields::default();
             match tuple(&bytes[at..], &mut fields)? {
                 Parsed::Row(len) => {
                     at += len;
@@ -100,7 +95,7 @@ fn tuple<'a>(bytes: &'a [u8], fields: &mut Fields<'a>) -> Result<Parsed, Fault> 
     if count == -1 {
         return Ok(Parsed::End);
     }
-    let count = usize::try_from(count).ok().filter(|count| *count <= FIELDS).ok_or_else(broken)?;
+    let count = usize::try_from(count).ok().filter(|count| *count <= fields.len()).ok_or_else(broken)?;
     let mut at = 2;
     for field in &mut fields[..count] {
         let Some(len) = int32(bytes, at) else { return Ok(Parsed::Short) };

@@ -3,8 +3,6 @@
 mod bindings;
 mod copy;
 
-pub(crate) use bindings::PostgresBindings;
-
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +10,19 @@ use std::time::Duration;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::{ConnectOptions, Executor, Row as _, ValueRef};
 
+use crate::bindings::Names;
 use crate::fault::{Cause, Fault};
 use crate::health::Health;
-use crate::remote::{Driver, Link};
+use crate::remote::{Driver, Link, RemoteBindings};
 use crate::session::{Column, Dialect, Format, OwnedRow, Session};
-use crate::{Selector, StoreError};
+use crate::{Bindings, Selector, StoreError};
 
 /// The server ends a statement that takes so long: longer than anybody here waits, but not for ever, so that
 /// statements that nobody waits for do not pile up behind a lock.
 const STATEMENT_LIMIT: Duration = Duration::from_secs(30);
+
+/// The number of the advisory lock for a table of this schema.
+const CLAIM: &str = "hashtextextended(CONCAT_WS('.', 'strowger', current_schema(), CAST($1 AS TEXT)), 0)";
 
 /// How to reach a database, and what its connections are for.
 pub(crate) struct Postgres {
@@ -40,6 +42,16 @@ fn driver(url: &str, commits: bool) -> Result<Postgres, StoreError> {
 /// A connection for one thread.
 pub(crate) fn session(url: &str, name: &str, patience: Duration) -> Result<Box<dyn Session>, StoreError> {
     Ok(Box::new(Link::new(driver(url, true)?, name, patience)?))
+}
+
+/// Location tables, for one thread.
+pub(crate) fn bindings(
+    url: &str,
+    name: &str,
+    patience: Duration,
+    names: Names,
+) -> Result<Bindings, StoreError> {
+    Ok(Bindings::new(RemoteBindings::new(driver(url, true)?, name, patience, names)?))
 }
 
 /// Threads that answer questions.
@@ -83,6 +95,29 @@ impl Driver for Postgres {
                    WHERE pid = CAST($1 AS INTEGER) AND pid <> pg_backend_pid() \
                    AND CAST(backend_start AS TEXT) = $2";
         Ok(Self::query(connection, sql, identity).await?.is_empty())
+    }
+
+    async fn claim(connection: &mut PgConnection, table: &str) -> Result<bool, Fault> {
+        let sql = format!("SELECT CAST(pg_try_advisory_lock({CLAIM}) AS TEXT)");
+        let done = Self::query(connection, &sql, &[Some(table)]).await?;
+        Ok(done.first().and_then(|row| row.first()?.as_deref()) == Some(b"true"))
+    }
+
+    async fn claimant(connection: &mut PgConnection, table: &str) -> Result<Vec<OwnedRow>, Fault> {
+        let sql = format!(
+            "SELECT CAST(pid AS TEXT), CONCAT('process ', pid, ' of PostgreSQL for ', \
+             COALESCE(HOST(client_addr), 'somebody'), ', since ', DATE_TRUNC('second', backend_start)) \
+             FROM pg_catalog.pg_locks JOIN pg_catalog.pg_stat_activity USING (pid) \
+             WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid() \
+             AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()) \
+             AND (CAST(classid AS BIGINT) << 32) | CAST(objid AS BIGINT) = {CLAIM}"
+        );
+        Self::query(connection, &sql, &[Some(table)]).await
+    }
+
+    async fn end(connection: &mut PgConnection, number: &str) -> Result<(), Fault> {
+        let sql = "SELECT CAST(pg_terminate_backend(CAST($1 AS INTEGER)) AS TEXT)";
+        Self::query(connection, sql, &[Some(number)]).await.map(drop)
     }
 
     async fn columns(connection: &mut PgConnection, table: &str) -> Result<Vec<Column>, Fault> {

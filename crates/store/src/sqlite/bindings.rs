@@ -9,12 +9,13 @@ use std::time::Duration;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, Statement, TransactionBehavior, params_from_iter};
 
+use super::journal::JournalFiles;
 use super::session::{columns, text, text_or_null};
 use super::{Access, FileId, fault, open};
 use crate::batch::{Batch, TableChanges};
-use crate::bindings::Names;
+use crate::bindings::{LocationTables, Names};
 use crate::fault::{Cause, Fault};
-use crate::journal::{Ledger, PAGES_READ, TABLE};
+use crate::journal::{Ledger, TABLE};
 use crate::load::{Load, REMOVE_STEP, Rows, Staged, q_thousandths};
 use crate::location::{COLUMNS, Shape, signed, unsigned};
 use crate::ruid::Ruid;
@@ -33,6 +34,8 @@ pub(crate) struct SqliteBindings {
     names: Names,
     zone: Zone,
     opened: Option<Opened>,
+    /// Those of this file, once they were asked for.
+    journal: Option<(FileId, JournalFiles)>,
 }
 
 struct Opened {
@@ -49,8 +52,14 @@ impl fmt::Debug for SqliteBindings {
 
 impl SqliteBindings {
     pub(crate) fn new(path: &Path, patience: Duration, names: Names) -> Result<SqliteBindings, Fault> {
-        let mut bindings =
-            SqliteBindings { path: path.to_path_buf(), patience, names, zone: Zone::system(), opened: None };
+        let mut bindings = SqliteBindings {
+            path: path.to_path_buf(),
+            patience,
+            names,
+            zone: Zone::system(),
+            opened: None,
+            journal: None,
+        };
         bindings.ensure_open()?;
         Ok(bindings)
     }
@@ -91,20 +100,27 @@ impl SqliteBindings {
         }
         result
     }
+}
 
-    pub(crate) fn load(&mut self, load: &mut Load<'_>) -> Result<(), Fault> {
-        let table = load.table;
-        self.with(table, |connection, shape, zone, path| {
-            load_rows(connection, shape, zone, load).map_err(|error| fault(path, &error))
-        })?;
-        let (expired, losers, now) = (load.take_expired(), load.take_losers(), load.now);
-        self.remove_rows(table, &expired, Some(now))?;
-        self.remove_rows(table, &losers, None)
+impl LocationTables for SqliteBindings {
+    /// What a process did ends with it.
+    fn take_over(&mut self, _: &[String]) -> Result<Vec<String>, Fault> {
+        Ok(Vec::new())
     }
 
-    pub(crate) fn read(&mut self, rows: &mut Rows<'_>) -> Result<(), Fault> {
-        let table = rows.table;
-        self.with(table, |connection, shape, zone, path| {
+    /// Locks of the file are the caller's.
+    fn claim(&mut self, _: &[String]) -> Result<Option<String>, Fault> {
+        Ok(None)
+    }
+
+    fn load(&mut self, load: &mut Load<'_>) -> Result<(), Fault> {
+        self.with(load.table, |connection, shape, zone, path| {
+            load_rows(connection, shape, zone, load).map_err(|error| fault(path, &error))
+        })
+    }
+
+    fn read(&mut self, rows: &mut Rows<'_>) -> Result<(), Fault> {
+        self.with(rows.table, |connection, shape, zone, path| {
             let domain = shape.column("domain");
             let domain = if rows.domain.is_empty() {
                 format!("({domain} = ?2 OR {domain} IS NULL)")
@@ -133,8 +149,7 @@ impl SqliteBindings {
         })
     }
 
-    /// Removes rows by their numbers, in steps; with `until` only those that expire by then.
-    pub(crate) fn remove_rows(&mut self, table: &str, ids: &[i64], until: Option<u64>) -> Result<(), Fault> {
+    fn remove_rows(&mut self, table: &str, ids: &[i64], until: Option<u64>) -> Result<(), Fault> {
         for step in ids.chunks(REMOVE_STEP) {
             self.with(table, |connection, shape, zone, path| {
                 let mut remove = || -> rusqlite::Result<()> {
@@ -157,36 +172,14 @@ impl SqliteBindings {
         Ok(())
     }
 
-    pub(crate) fn place(&self) -> String {
-        self.path.display().to_string()
-    }
-
-    pub(crate) fn has_table(&mut self, table: &str) -> Result<bool, Fault> {
-        self.ensure_open()?;
-        let Some(opened) = &self.opened else { return Ok(false) };
-        Ok(!columns(&opened.connection, table).map_err(|error| fault(&self.path, &error))?.is_empty())
-    }
-
-    pub(crate) fn pages(&mut self, table: &str, after: i64) -> Result<Vec<(i64, Vec<u8>)>, Fault> {
-        self.ensure_open()?;
-        let Some(opened) = &self.opened else { return Ok(Vec::new()) };
-        let read = || -> rusqlite::Result<Vec<(i64, Vec<u8>)>> {
-            let sql = format!(
-                "SELECT id, changes FROM {TABLE} WHERE table_name = ?1 AND id > ?2 ORDER BY id LIMIT {PAGES_READ}"
-            );
-            let mut statement = opened.connection.prepare_cached(&sql)?;
-            let pages = statement.query_map((table, after), |row| Ok((row.get(0)?, row.get(1)?)))?;
-            pages.collect()
-        };
-        read().map_err(|error| fault(&self.path, &error))
-    }
-
-    pub(crate) fn write(&mut self, batch: &Batch, ledger: &Ledger) -> Result<Written, Fault> {
+    fn write(&mut self, batch: &Batch, ledger: &Ledger<'_>) -> Result<Written, Fault> {
         self.ensure_open()?;
         let Some(opened) = &mut self.opened else {
             return Err(Fault::lost(format!("the database file {} is not open", self.path.display())));
         };
-        let result = opened.write(batch, ledger, &self.names, &mut self.zone, &self.path);
+        let result = opened.journal(&mut self.journal, ledger, &self.path).and_then(|journal| {
+            opened.write(batch, (ledger, journal), &self.names, &mut self.zone, &self.path)
+        });
         if let Err(fault) = &result {
             opened.shapes.clear();
             if fault.cause == Cause::Lost {
@@ -194,6 +187,26 @@ impl SqliteBindings {
             }
         }
         result
+    }
+
+    fn pages(&mut self, table: &str, after: i64) -> Result<Vec<(i64, Vec<u8>)>, Fault> {
+        self.ensure_open()?;
+        let Some(opened) = &self.opened else { return Ok(Vec::new()) };
+        opened.journal_files(&mut self.journal, &self.path)?.pages(table, after)
+    }
+
+    fn has_table(&mut self, table: &str) -> Result<bool, Fault> {
+        self.ensure_open()?;
+        let Some(opened) = &self.opened else { return Ok(false) };
+        Ok(!columns(&opened.connection, table).map_err(|error| fault(&self.path, &error))?.is_empty())
+    }
+
+    fn shape(&mut self, _: &str) -> Result<Option<Arc<Shape>>, Fault> {
+        Ok(None)
+    }
+
+    fn place(&self) -> String {
+        self.path.display().to_string()
     }
 }
 
@@ -208,10 +221,36 @@ impl Opened {
         Ok(shape)
     }
 
+    /// The journal's files, opened when they are first asked for.
+    fn journal_files<'j>(
+        &self,
+        journal: &'j mut Option<(FileId, JournalFiles)>,
+        path: &Path,
+    ) -> Result<&'j mut JournalFiles, Fault> {
+        // Of another file that has taken this one's place.
+        if journal.as_ref().is_some_and(|(file, _)| *file != self.file) {
+            *journal = None;
+        }
+        let files = match journal.take() {
+            Some((_, files)) => files,
+            None => JournalFiles::open(path, &self.connection)?,
+        };
+        Ok(&mut journal.insert((self.file, files)).1)
+    }
+
+    fn journal<'j>(
+        &self,
+        journal: &'j mut Option<(FileId, JournalFiles)>,
+        ledger: &Ledger<'_>,
+        path: &Path,
+    ) -> Result<Option<&'j mut JournalFiles>, Fault> {
+        if ledger.is_empty() { Ok(None) } else { self.journal_files(journal, path).map(Some) }
+    }
+
     fn write(
         &mut self,
         batch: &Batch,
-        ledger: &Ledger,
+        (ledger, journal): (&Ledger<'_>, Option<&mut JournalFiles>),
         names: &Names,
         zone: &mut Zone,
         path: &Path,
@@ -223,31 +262,35 @@ impl Opened {
         // Immediate: it waits for the lock here, and not in the middle, where it could not be waited for.
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(at)?;
+        if !ledger.pages.is_empty() {
+            // Where the table is, the journal is used; and who keeps others from writing keeps us, too.
+            let sql = format!("SELECT count(*) FROM {TABLE} WHERE id = 0");
+            transaction.prepare_cached(&sql).and_then(|mut sql| sql.query_row([], |_| Ok(()))).map_err(at)?;
+        }
         let mut written = Written::default();
         for changes in batch.changes() {
             let Some(shape) = self.shapes.get(&changes.name) else { continue };
             remove(&transaction, shape, changes, &mut written).map_err(at)?;
             save(&transaction, shape, batch, changes, zone, path, &mut written)?;
         }
-        keep_ledger(&transaction, ledger).map_err(at)?;
-        transaction.commit().map_err(at)?;
+        let Some(journal) = journal else {
+            transaction.commit().map_err(at)?;
+            return Ok(written);
+        };
+        // Behind the rows, which may be refused again and again: what is in the files stays there. Before they are
+        // committed: without these pages the rows would be newer than what was promised, and older pages would undo them.
+        let appended = journal.append(&ledger.pages)?;
+        if let Err(error) = transaction.commit() {
+            if let Some(appended) = appended {
+                journal.take_back(appended);
+            }
+            return Err(at(error));
+        }
+        if let Some((tables, generation)) = ledger.trim {
+            journal.trim(tables, generation)?;
+        }
         Ok(written)
     }
-}
-
-fn keep_ledger(connection: &Connection, ledger: &Ledger) -> rusqlite::Result<()> {
-    for page in &ledger.pages {
-        let sql = format!("INSERT INTO {TABLE} (table_name, generation, changes) VALUES (?1, ?2, ?3)");
-        connection.prepare_cached(&sql)?.execute((&page.table, page.generation, &page.changes))?;
-    }
-    if let Some((tables, generation)) = &ledger.trim {
-        let sql = format!("DELETE FROM {TABLE} WHERE table_name = ?1 AND generation <= ?2");
-        let mut statement = connection.prepare_cached(&sql)?;
-        for table in tables {
-            statement.execute((table, generation))?;
-        }
-    }
-    Ok(())
 }
 
 fn remove(
@@ -292,7 +335,7 @@ fn save(
         match save_one(statement, shape, ruid, &contact, zone).map_err(|error| fault(path, &error)) {
             Ok(()) => written.rows += 1,
             // Only this statement is undone, the transaction goes on.
-            Err(fault) if matches!(fault.cause, Cause::Data | Cause::Duplicate) => {
+            Err(fault) if fault.is_about_values() => {
                 written.leave_out(&changes.name, &contact, fault.error.to_string());
             }
             Err(fault) => return Err(fault),

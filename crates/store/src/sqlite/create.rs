@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags};
 
 use super::fault;
+use super::journal::left_behind;
 use crate::StoreError;
 use crate::schema::TABLES;
 use crate::session::Dialect;
@@ -19,8 +20,8 @@ use crate::session::Dialect;
 ///
 /// Directory or disk do not allow it, or a log without its file is there.
 pub(super) fn create_file(path: &Path) -> Result<(), StoreError> {
-    for suffix in ["-wal", "-journal"] {
-        let log = beside(path, suffix);
+    let logs = ["-wal", "-journal"].map(|suffix| beside(path, suffix));
+    for log in logs.into_iter().chain(left_behind(path)) {
         if fs::metadata(&log).is_ok_and(|metadata| metadata.len() > 0) {
             return Err(StoreError::Unfit(format!(
                 "the database file {} is missing, but its log {} is there: put the file back, or restore a \
@@ -46,7 +47,7 @@ pub(super) fn create_file(path: &Path) -> Result<(), StoreError> {
     sync_directory(directory).map_err(|error| cannot(path, "its directory cannot be written", &error))
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -97,6 +98,6 @@ fn publish(new: &Path, path: &Path) -> Result<(), StoreError> {
     }
 }
 
-fn sync_directory(directory: &Path) -> io::Result<()> {
+pub(super) fn sync_directory(directory: &Path) -> io::Result<()> {
     fs::File::open(directory)?.sync_all()
 }

@@ -10,6 +10,7 @@
 
 mod bindings;
 mod create;
+mod journal;
 mod selector;
 mod session;
 

@@ -119,6 +119,7 @@ impl Server {
                 let mut command = as_user(self.user(), &program);
                 command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
                 command.arg(format!("--datadir={}", self.data().display()));
+                command.env("TMPDIR", &self.directory);
                 command
             }
         };
@@ -143,6 +144,9 @@ impl Server {
                 command.arg(format!("--socket={}", self.socket().display()));
                 command.arg(format!("--pid-file={directory}/pid"));
                 command.arg(format!("--port={}", self.port));
+                // When it starts it removes every temporary table of its directory, those of other servers, too, which
+                // crash then.
+                command.env("TMPDIR", &self.directory);
                 command
             }
         };

@@ -10,8 +10,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
 use store::{
-    Batch, Bindings, Change, Contact, Database, Journal, Needed, Select, Selected, Selector, StoreError,
-    User, What, Written,
+    Batch, Bindings, Contact, Database, Encoder, Journal, Needed, Records, Select, Selected, Selector,
+    StoreError, User, What,
 };
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ pub fn full(now: u64) -> Contact<'static> {
 }
 
 /// A binding with nothing that may be missing.
-pub fn bare(user: &'static str, contact: &'static str, now: u64) -> Contact<'static> {
+pub fn bare<'a>(user: &'a str, contact: &'a str, now: u64) -> Contact<'a> {
     Contact {
         username: user.as_bytes(),
         contact: contact.as_bytes(),
@@ -95,6 +95,9 @@ pub struct Seen {
     pub ruid: String,
     pub is_foreign: bool,
 }
+
+/// Where it is in [`Seen::numbers`].
+const CSEQ: usize = 2;
 
 pub fn seen(contact: &Contact<'_>) -> Seen {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -158,10 +161,27 @@ pub fn save(bindings: &mut Bindings, contacts: &[Contact<'_>]) {
     assert_eq!((written.rows, written.left_out.len()), (contacts.len(), 0), "{written:?}");
 }
 
-pub fn save_to(bindings: &mut Bindings, journal: &mut Journal, contacts: &[Contact<'_>]) -> Written {
-    let changes =
-        contacts.iter().map(|contact| Change { table: "location", what: What::Save, contact: *contact });
-    bindings.write_to(journal, changes).unwrap()
+/// What the journal keeps of a table named `location`.
+pub fn record(encoder: &Encoder, what: What, contact: &Contact<'_>) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    match what {
+        What::Save => encoder.save(0, contact, &mut bytes)?,
+        _ => encoder.remove(0, contact, &mut bytes),
+    }
+    Ok(bytes)
+}
+
+/// Commits these bindings to the journal.
+pub fn save_to(
+    bindings: &mut Bindings,
+    (journal, encoder): &mut (Journal, Encoder),
+    contacts: &[Contact<'_>],
+) {
+    let mut records = Records::default();
+    for contact in contacts {
+        records.push(0, &record(encoder, What::Save, contact).unwrap());
+    }
+    bindings.commit(journal, &mut records, &Batch::default(), false).unwrap();
 }
 
 pub fn users_of(all: &[Seen]) -> Vec<&str> {
@@ -216,7 +236,8 @@ pub fn rows_are_replaced_and_removed(database: &Database) {
     assert_eq!(users_of(&load_all(&mut bindings, "location", now)), ["new"]);
 }
 
-/// What was committed to a journal is there for the next run, whenever this one ends; what was not, is not.
+/// Whatever was committed to the journal is there after any end, whether or not its rows had been written; the rows come from
+/// where the bindings are.
 pub fn a_journal_keeps_what_was_committed(database: &Database, rounds: u64) {
     let (now, tables) = (now(), ["location".to_string()]);
     let mut model = std::collections::BTreeMap::new();
@@ -225,58 +246,64 @@ pub fn a_journal_keeps_what_was_committed(database: &Database, rounds: u64) {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (seed >> 33) % bound
     };
-    let (mut recovered, mut folded) = (0, 0);
+    fn row(user: &str, cseq: Option<u32>, now: u64) -> Contact<'_> {
+        Contact { cseq: cseq.unwrap_or(0), ..bare(user, "sip:c", now) }
+    }
+    let (mut recovered, mut folded, mut ended) = (0, 0, 0);
     for round in 0..rounds {
         let mut bindings = database.bindings(&[]).unwrap();
         recovered += bindings.recover(&tables).unwrap();
-        let expected: Vec<(String, u32)> =
-            model.iter().map(|(user, cseq)| (format!("{user}"), *cseq)).collect();
+        let expected: Vec<(String, u32)> = model
+            .iter()
+            .filter_map(|(user, cseq): (&u64, &Option<u32>)| Some((user.to_string(), (*cseq)?)))
+            .collect();
         let mut found: Vec<(String, u32)> = load_all(&mut bindings, "location", now)
             .into_iter()
             .map(|seen| (seen.texts[0].clone(), seen.numbers[2] as u32))
             .collect();
         found.sort_by_key(|(user, _)| user.parse::<u64>().unwrap());
         assert!(found == expected, "round {round}: {found:?} instead of {expected:?}");
-        let mut journal = bindings.journal(&tables).unwrap().expect("the table is there");
+        let (mut journal, encoder) = bindings.journal(&tables).unwrap().expect("the table is there");
+        let mut records = Records::default();
+        // Users whose rows are behind, and those whose rows are being written.
+        let (mut dirty, mut todo) = (std::collections::BTreeSet::new(), Vec::new());
         for number in 0..random(12) {
-            let changed: Vec<(String, Option<u32>)> = (0..random(600))
-                .map(|_| {
-                    let cseq = (random(6) > 0).then_some((round * 100 + number) as u32);
-                    (random(3_000).to_string(), cseq)
-                })
-                .collect();
-            let changes = changed.iter().map(|(user, cseq)| Change {
-                table: "location",
-                what: if cseq.is_some() { What::Save } else { What::Remove },
-                contact: Contact {
-                    username: user.as_bytes(),
-                    cseq: cseq.unwrap_or(0),
-                    ..bare("", "sip:c", now)
-                },
-            });
-            let written = bindings.write_to(&mut journal, changes).unwrap();
-            assert_eq!((written.rows, written.left_out), (changed.len(), vec![]));
-            for (user, cseq) in &changed {
-                let user: u64 = user.parse().unwrap();
+            for _ in 0..random(600) {
+                let (user, cseq) = (random(3_000), (random(6) > 0).then_some((round * 100 + number) as u32));
+                let what = if cseq.is_some() { What::Save } else { What::Remove };
+                records.push(0, &record(&encoder, what, &row(&user.to_string(), cseq, now)).unwrap());
+                model.insert(user, cseq);
+                dirty.insert(user);
+            }
+            if !journal.is_ending() && random(3) == 0 {
+                journal.end_generation();
+                todo = std::mem::take(&mut dirty).into_iter().collect();
+            }
+            let mut rows = Batch::default();
+            for user in todo.drain(..todo.len().min(random(800) as usize)) {
+                let (name, cseq) = (user.to_string(), model[&user]);
                 match cseq {
-                    Some(cseq) => drop(model.insert(user, *cseq)),
-                    None => drop(model.remove(&user)),
+                    Some(_) => rows.save("location", &row(&name, cseq, now)),
+                    None => rows.remove("location", &row(&name, cseq, now)),
                 }
             }
-            if random(4) == 0 {
-                let (_, written) = bindings.fold(&mut journal, random(2) == 0).unwrap();
-                folded += written.rows;
+            let is_last = journal.is_ending() && todo.is_empty();
+            folded += bindings.commit(&mut journal, &mut records, &rows, is_last).unwrap().rows;
+            ended += u64::from(is_last);
+            assert!(!is_last || !journal.is_ending());
+            if random(8) == 0 {
+                // Nobody knows whether it was committed: it is written again, with what comes next.
+                continue;
             }
+            records.clear();
         }
-        // Now and then it ends properly.
-        if random(3) == 0 {
-            while bindings.fold(&mut journal, true).unwrap().0 {}
-            assert!(journal.is_empty());
-            assert_eq!(bindings.recover(&tables).unwrap(), 0, "no page is left");
+        // What was not committed is not promised.
+        if !records.is_empty() {
+            bindings.commit(&mut journal, &mut records, &Batch::default(), false).unwrap();
         }
     }
     recovered += database.bindings(&[]).unwrap().recover(&tables).unwrap();
-    assert!(recovered > 0 && folded > 0, "{recovered} and {folded}");
+    assert!(recovered > 0 && folded > 0 && ended > 0, "{recovered}, {folded} and {ended}");
 }
 
 /// A row that the table cannot hold is named when it is to be committed, and no page of it is written.
@@ -284,23 +311,17 @@ pub fn a_journal_takes_what_fits(database: &Database) {
     let (now, tables) = (now(), ["location".to_string()]);
     let mut bindings = database.bindings(&[]).unwrap();
     bindings.recover(&tables).unwrap();
-    let mut journal = bindings.journal(&tables).unwrap().expect("the table is there");
+    let (journal, encoder) = bindings.journal(&tables).unwrap().expect("the table is there");
     let long = "x".repeat(70_000);
-    let rows = [
-        bare("first", "sip:1", now),
-        Contact { path: long.as_bytes(), ..bare("long", "sip:2", now) },
-        bare("last", "sip:3", now),
-    ];
-    let written = save_to(&mut bindings, &mut journal, &rows);
-    let left_out: Vec<&[u8]> = written.left_out.iter().map(|left| &*left.username).collect();
-    assert_eq!((written.rows, left_out), (2, vec![&b"long"[..]]));
-    assert_eq!(journal.len(), 2);
+    let unfit = Contact { path: long.as_bytes(), ..bare("long", "sip:2", now) };
+    assert!(record(&encoder, What::Save, &unfit).is_err_and(|why| why.contains("longer than")));
+    save_to(
+        &mut bindings,
+        &mut (journal, encoder),
+        &[bare("first", "sip:1", now), bare("last", "sip:3", now)],
+    );
     drop(bindings);
     let mut bindings = database.bindings(&[]).unwrap();
-    for _ in 0..2 {
-        assert_eq!(bindings.catch_up(&tables).unwrap(), 2);
-        assert_eq!(users_of(&load_all(&mut bindings, "location", now)), ["first", "last"]);
-    }
     assert_eq!(bindings.recover(&tables).unwrap(), 2);
     assert_eq!(users_of(&load_all(&mut bindings, "location", now)), ["first", "last"]);
     assert_eq!(bindings.recover(&tables).unwrap(), 0);
@@ -633,4 +654,59 @@ pub fn what_was_given_up_is_not_done_later(server: &databases::Server, database:
     holder.join().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     assert_eq!(read_all(&mut bindings, "a", "").len(), 0);
+}
+
+/// The last statement of a process that has died is not carried out after the next one has taken over.
+pub fn who_died_writes_nothing_more(server: &databases::Server, database: &Database, lock: &str) {
+    let tables = ["location".to_string()];
+    let mut dying = database.bindings(&[]).unwrap();
+    assert_eq!(dying.take_over(&tables).unwrap(), [""; 0]);
+    save(&mut dying, &[bare("a", "sip:1", now())]);
+    let mut locked = server.client_command(lock);
+    let holder = std::thread::spawn(move || drop(locked.output()));
+    std::thread::sleep(Duration::from_millis(700));
+    let mut batch = Batch::default();
+    batch.save("location", &Contact { cseq: 2, ..bare("a", "sip:1", now()) });
+    // The database is still at it when the connection is closed.
+    dying.write(&batch).unwrap_err();
+    drop(dying);
+    let mut next = database.bindings(&[]).unwrap();
+    assert_eq!(next.take_over(&tables).unwrap().len(), 1);
+    let before = read_all(&mut next, "a", "");
+    holder.join().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(before[0].numbers[CSEQ], 1);
+    assert_eq!(read_all(&mut next, "a", ""), before);
+}
+
+/// Of two that hold the same tables in memory the later one writes, and the earlier one is told so.
+pub fn only_one_writes(database: &Database) {
+    let tables = ["location".to_string()];
+    let change = |cseq| {
+        let mut batch = Batch::default();
+        batch.save("location", &Contact { cseq, ..bare("a", "sip:1", now()) });
+        batch
+    };
+    let mut earlier = database.bindings(&[]).unwrap();
+    assert_eq!(earlier.take_over(&tables).unwrap(), [""; 0]);
+    earlier.write(&change(1)).unwrap();
+    let mut looking = database.bindings(&[]).unwrap();
+    assert!(looking.claim(&tables).unwrap().is_some());
+    assert_eq!(looking.claim(&["aliases".to_string()]).unwrap(), None);
+    earlier.write(&change(2)).unwrap();
+
+    let mut later = database.bindings(&[]).unwrap();
+    assert_eq!(later.take_over(&tables).unwrap().len(), 1);
+    later.write(&change(3)).unwrap();
+    for _ in 0..3 {
+        let error = earlier.write(&change(4)).unwrap_err();
+        assert!(matches!(&error, StoreError::Away(why) if why.contains("has taken over")), "{error}");
+    }
+    assert_eq!(read_all(&mut later, "a", "")[0].numbers[CSEQ], 3);
+    drop(later);
+    let begun = Instant::now();
+    while let Err(error) = earlier.write(&change(5)) {
+        assert!(begun.elapsed() < PATIENCE, "{error}");
+    }
+    assert_eq!(read_all(&mut looking, "a", "")[0].numbers[CSEQ], 5);
 }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 use modules::{Settings, StoredAor, stored_aor};
 use serde_json::{Value, json};
-use store::{Batch, Bindings, Contact};
+use store::{Batch, Bindings, Contact, Url};
 
 use super::{AdminError, MakeFile, Place, counted, table};
 use crate::clock::Time;
 use crate::control::{self, CallError, key_of, shown};
 use crate::keeping;
-use crate::state;
+use crate::state::{self, Lock};
 
 /// Addresses-of-record asked for at once.
 const PAGE: usize = 1_000;
@@ -160,6 +160,10 @@ fn from_server(place: &Place, limit: usize) -> Result<Option<Found>, AdminError>
 struct Stored {
     settings: std::sync::Arc<Settings>,
     bindings: Bindings,
+    /// Why they must not be changed: a server writes them after all.
+    busy: Option<String>,
+    /// Keeps servers away meanwhile, where the database is a file.
+    _lock: Option<Lock>,
     /// What a person should know of what comes from here.
     note: String,
     /// Microseconds since 1970.
@@ -171,14 +175,37 @@ impl Stored {
         let settings = place.settings()?;
         let url = place.url(&settings, "location")?;
         let database = place.open(&url, MakeFile::No)?;
-        let bindings = database.bindings(&keeping::location_columns(&settings))?;
+        let mut bindings = database.bindings(&keeping::location_columns(&settings))?;
+        let tables = keeping::location_tables(&settings);
+        let locked = match &url {
+            Url::Sqlite(file) => Lock::of_database(file).map(Some).map_err(|why| why.to_string()),
+            Url::Postgres(_) | Url::MySql(_) => match bindings.claim(&tables)? {
+                Some(other) => Err(format!(
+                    "a server writes them ({other}); run this where it runs, with its --state-dir"
+                )),
+                None => Ok(None),
+            },
+        };
+        // The journal of a server that runs is its own affair: rows would come back that it has replaced.
+        if locked.is_ok() {
+            bindings.recover(&tables)?;
+        }
         let time = Time::start();
-        let note = format!(" in {url} (no server runs with the state directory {})", place.state().display());
-        Ok(Stored { settings, bindings, note, now: time.unix_micros(time.now()) })
+        let note = match &locked {
+            Ok(_) => format!("no server runs with the state directory {}", place.state().display()),
+            Err(why) => format!("what changed in the last seconds may be missing: {why}"),
+        };
+        Ok(Stored {
+            settings,
+            bindings,
+            note: format!(" in {url} ({note})"),
+            now: time.unix_micros(time.now()),
+            busy: locked.as_ref().err().cloned(),
+            _lock: locked.ok().flatten(),
+        })
     }
 
     fn list(mut self, limit: usize) -> Result<Found, AdminError> {
-        self.bindings.catch_up(&keeping::location_tables(&self.settings))?;
         let (mut contacts, mut users, mut is_cut) = (Vec::new(), BTreeSet::new(), false);
         let now = self.now;
         for table in keeping::location_tables(&self.settings) {
@@ -207,7 +234,6 @@ impl Stored {
         let key = key_of(&self.settings.registrar, table, user).map_err(AdminError::Line)?;
         let StoredAor { username, domain, .. } = stored_aor(&self.settings.registrar, &key);
         let now = self.now;
-        self.bindings.catch_up(&[table.to_owned()])?;
         self.bindings.read(table, username, domain, &mut |contact| {
             if contact.expires_unix_micros > now {
                 visit(contact);
@@ -247,8 +273,6 @@ fn show(one: &One) -> Result<String, AdminError> {
         }
         None => {
             let mut stored = Stored::open(&one.place)?;
-            // What the journal says of a contact must not bring it back.
-            stored.bindings.recover(std::slice::from_ref(&one.table))?;
             let (now, mut contacts) = (stored.now, Vec::new());
             stored.visit(&one.table, &one.user, &mut |contact| {
                 contacts.push(value(&one.table, contact, now));
@@ -304,8 +328,9 @@ fn remove(one: &Remove) -> Result<String, AdminError> {
 
 fn remove_stored(one: &Remove) -> Result<(u64, String), AdminError> {
     let mut stored = Stored::open(&one.place)?;
-    // What the journal says of a contact must not bring it back.
-    stored.bindings.recover(std::slice::from_ref(&one.table))?;
+    if let Some(why) = stored.busy {
+        return Err(AdminError::Line(format!("the contacts of {} cannot be removed: {why}", one.user)));
+    }
     let (mut batch, mut removed) = (Batch::default(), 0);
     stored.visit(&one.table, &one.user, &mut |contact| {
         if one.contact.as_ref().is_none_or(|wanted| wanted.as_bytes() == contact.contact) {

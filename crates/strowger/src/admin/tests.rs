@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use store::{Batch, Change, Contact, Database, Url, What};
+use store::{Batch, Contact, Database, Records, Url};
 
 use super::users::tests::{added, changed};
 use super::{AdminError, contacts, db, users};
@@ -97,10 +97,11 @@ fn stored() -> Scratch {
     let mut bindings = database.bindings(&[]).unwrap();
     bindings.write(&batch).unwrap();
     // The other one is where a server that was killed has left it.
-    let mut journal = bindings.journal(&["location".to_owned()]).unwrap().unwrap();
-    let contact = alice(b"sip:alice@192.0.2.2:5060");
-    let change = Change { table: "location", what: What::Save, contact };
-    bindings.write_to(&mut journal, [change].into_iter()).unwrap();
+    let (mut journal, encoder) = bindings.journal(&["location".to_owned()]).unwrap().unwrap();
+    let (mut records, mut record) = (Records::default(), Vec::new());
+    encoder.save(0, &alice(b"sip:alice@192.0.2.2:5060"), &mut record).unwrap();
+    records.push(0, &record);
+    bindings.commit(&mut journal, &mut records, &Batch::default(), false).unwrap();
     scratch
 }
 

@@ -17,6 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::Mode;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
 
 use crate::state::{self, Lock, LockError};
@@ -26,6 +27,9 @@ pub(crate) use methods::{Methods, key_of, shown};
 
 /// Connections at once; further ones are told so and closed.
 const CONNECTIONS_MAX: usize = 16;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 128;
 
 /// The longest request, in bytes.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -94,12 +98,13 @@ pub(crate) fn listen(directory: &Path, methods: Methods) -> Result<Listening, St
     Ok(Listening { path, _lock: lock })
 }
 
-/// A socket that has mode 0600 from its first moment.
+/// A socket that has mode 0600 from its first moment: Linux gives the file the mode that the socket has.
 fn bind(path: &Path) -> io::Result<UnixListener> {
-    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    bound
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 fn accept(listener: &UnixListener, methods: &Arc<Methods>) {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use modules::DbMode;
-use store::{Batch, Bindings, Contact, Journal, StoreError, Written};
+use store::{Batch, Bindings, Contact, Encoder, Journal, Records, StoreError, Written};
 
 use super::changes::Changes;
 
@@ -16,14 +16,29 @@ pub(crate) trait Keeper: Send {
     /// As [`Bindings::write`].
     fn write(&mut self, changes: &Changes, range: Range<usize>) -> Result<Written, StoreError>;
 
-    /// Writes some of the rows that a journal is ahead of its tables, if it is time or `all` shall be written; returns whether
-    /// there are more.
+    /// How changes are written down for its journal; `None` if it has none.
+    fn encoder(&self) -> Option<Encoder> {
+        None
+    }
+
+    /// Its journal.
+    fn journal(&mut self) -> Option<&mut Journal> {
+        None
+    }
+
+    /// Commits records to the journal, and rows to their tables; see [`Bindings::commit`]. Without a journal there are no
+    /// records.
     ///
     /// # Errors
     ///
-    /// As [`Bindings::fold`].
-    fn fold(&mut self, _all: bool) -> Result<(bool, Written), StoreError> {
-        Ok((false, Written::default()))
+    /// As that says.
+    fn commit(
+        &mut self,
+        _records: &mut Records,
+        rows: &Changes,
+        _is_last: bool,
+    ) -> Result<Written, StoreError> {
+        self.write(rows, 0..rows.len())
     }
 
     /// See [`Bindings::read`].
@@ -57,15 +72,15 @@ pub(crate) trait Keeper: Send {
 #[derive(Debug)]
 pub(crate) struct DatabaseKeeper {
     bindings: Bindings,
-    /// Where changes are before they are in their tables, if it has one.
-    journal: Option<Journal>,
+    /// Where changes are before they are in their tables, if it has one, and how they get there.
+    journal: Option<(Journal, Encoder)>,
     /// Used again from transaction to transaction.
     batch: Batch,
 }
 
 impl DatabaseKeeper {
-    /// Brings the tables up to date with what an earlier run has left in the journal. In write-through mode commits go
-    /// there from now on, if the database has one, and rows follow within seconds.
+    /// Takes the tables from whoever wrote them, and brings them up to date with what an earlier run has left in the
+    /// journal. In write-through mode commits go there from now on, if the database has one, and rows follow within seconds.
     ///
     /// # Errors
     ///
@@ -75,6 +90,12 @@ impl DatabaseKeeper {
         tables: &[String],
         mode: DbMode,
     ) -> Result<DatabaseKeeper, StoreError> {
+        // In db_mode 3 others write them, too.
+        if mode != DbMode::DatabaseOnly {
+            for other in bindings.take_over(tables)? {
+                tracing::warn!("another server wrote these tables ({other}); its connection has been ended");
+            }
+        }
         let recovered = bindings.recover(tables)?;
         if recovered > 0 {
             tracing::info!("the journal held {recovered} changes of bindings; they are in their tables now");
@@ -87,29 +108,33 @@ impl DatabaseKeeper {
     pub(crate) fn has_journal(&self) -> bool {
         self.journal.is_some()
     }
-
-    /// Who reads the tables finds all that was committed.
-    fn fold_all(&mut self) -> Result<(), StoreError> {
-        while self.fold(true)?.0 {}
-        Ok(())
-    }
 }
 
 impl Keeper for DatabaseKeeper {
     fn write(&mut self, changes: &Changes, range: Range<usize>) -> Result<Written, StoreError> {
-        if let Some(journal) = &mut self.journal {
-            return self.bindings.write_to(journal, changes.rows(range));
-        }
         self.batch.clear();
         changes.rows(range).for_each(|change| self.batch.note(&change));
         self.bindings.write(&self.batch)
     }
 
-    fn fold(&mut self, all: bool) -> Result<(bool, Written), StoreError> {
-        match &mut self.journal {
-            Some(journal) => self.bindings.fold(journal, all),
-            None => Ok((false, Written::default())),
-        }
+    fn encoder(&self) -> Option<Encoder> {
+        self.journal.as_ref().map(|(_, encoder)| encoder.clone())
+    }
+
+    fn journal(&mut self) -> Option<&mut Journal> {
+        self.journal.as_mut().map(|(journal, _)| journal)
+    }
+
+    fn commit(
+        &mut self,
+        records: &mut Records,
+        rows: &Changes,
+        is_last: bool,
+    ) -> Result<Written, StoreError> {
+        let Some((journal, _)) = &mut self.journal else { return self.write(rows, 0..rows.len()) };
+        self.batch.clear();
+        rows.rows(0..rows.len()).for_each(|change| self.batch.note(&change));
+        self.bindings.commit(journal, records, &self.batch, is_last)
     }
 
     fn read(
@@ -119,7 +144,6 @@ impl Keeper for DatabaseKeeper {
         domain: &[u8],
         visit: &mut dyn FnMut(&Contact<'_>),
     ) -> Result<(), StoreError> {
-        self.fold_all()?;
         self.bindings.read(table, username, domain, visit)
     }
 
@@ -130,7 +154,6 @@ impl Keeper for DatabaseKeeper {
         progress: &mut dyn FnMut(u64, u64),
         visit: &mut dyn FnMut(&Contact<'_>) -> bool,
     ) -> Result<u64, StoreError> {
-        self.fold_all()?;
         self.bindings.load(table, now_unix_micros, progress, visit)
     }
 }

@@ -8,6 +8,8 @@
 //! - Write-back: every flush interval all that changed is written, at most [`BATCH_ROWS_MAX`] rows in a transaction.
 //! - Write-through: a question ([`engine::Ask::Persist`]) is answered when what was changed before it is committed. All
 //!   that wait at the same time share one commit (RFC 3261 §10.3 step 7 asks that a REGISTER whose commit failed fails).
+//! - Where the database has a journal, shards write down each change for it as they make it ([`Recorders`]), and a commit is of
+//!   these records. Rows follow from the table within seconds, and the records go (`worker/journal.rs`).
 //! - What was drained is kept until it is committed, whatever happens to the database; meanwhile the table's own change
 //!   log holds four bytes for each further binding that changes.
 //! - While the database is known to be away questions are answered at once, and it is tried again with growing pauses.
@@ -16,6 +18,7 @@ mod changes;
 mod keeper;
 mod load;
 mod metrics;
+mod recorder;
 mod rows;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -29,6 +32,7 @@ use std::time::{Duration, Instant as SystemClock};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use engine::{AskId, OwnedAnswer};
+use location::Traces;
 use modules::DbMode;
 use net::{Parcel, Post};
 
@@ -38,6 +42,7 @@ use crate::striped::Striped;
 pub(crate) use keeper::{DatabaseKeeper, Keeper};
 pub(crate) use load::load;
 pub(crate) use metrics::{Metrics, PersistenceState};
+pub(crate) use recorder::Recorders;
 pub(crate) use rows::RowMaker;
 
 /// Changes in one transaction: some tenths of a second on a slow disk.
@@ -90,8 +95,8 @@ pub(crate) struct Tickets {
     asked: AtomicU64,
     /// Where it is told of commits.
     post: Post,
-    /// Addresses-of-record that the last commit left out.
-    refused: Mutex<Vec<Box<[u8]>>>,
+    /// Addresses-of-record that commits left out, each with the number below which answers are about that commit.
+    refused: Mutex<Vec<(u64, Box<[u8]>)>>,
     /// Whether there are any.
     is_refused: AtomicBool,
 }
@@ -107,19 +112,24 @@ impl Tickets {
         }
     }
 
-    /// The addresses-of-record that the commits since the last call have left out.
-    pub(crate) fn take_refused(&self) -> Vec<Box<[u8]>> {
-        if !self.is_refused.swap(false, Ordering::Acquire) {
+    /// The addresses-of-record that were left out of the commits of answers below `upto`, since the last call. What later ones
+    /// left out may be there already, and stays.
+    pub(crate) fn take_refused(&self, upto: u64) -> Vec<Box<[u8]>> {
+        if !self.is_refused.load(Ordering::Acquire) {
             return Vec::new();
         }
-        std::mem::take(&mut *self.refused.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = refused.extract_if(.., |(of, _)| *of <= upto).map(|(_, aor)| aor).collect();
+        self.is_refused.store(!refused.is_empty(), Ordering::Release);
+        taken
     }
 
-    fn refuse(&self, aors: &[Box<[u8]>]) {
+    fn refuse(&self, aors: &[Box<[u8]>], upto: u64) {
         if aors.is_empty() {
             return;
         }
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(aors);
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        refused.extend(aors.iter().map(|aor| (upto, aor.clone())));
         self.is_refused.store(true, Ordering::Release);
     }
 }
@@ -149,6 +159,8 @@ pub(crate) struct Persister {
     orders: Sender<Order>,
     /// Whether a [`Order::Wake`] is under way.
     is_woken: Arc<AtomicBool>,
+    /// Who writes changes down for the journal, if there is one.
+    recorders: Option<Recorders>,
     metrics: Arc<Metrics>,
     time: Time,
     /// A call to the database that takes longer than this is one to a database that is away.
@@ -189,15 +201,18 @@ pub(crate) fn start(
 ) -> io::Result<Running> {
     let (orders, queue) = bounded(QUESTIONS_MAX);
     let (end, ended) = bounded(1);
+    let recorders = keeper.encoder().map(|encoder| Recorders::start(&location, maker.clone(), encoder));
     let persister = Persister {
         orders,
         is_woken: Arc::default(),
+        recorders: recorders.clone(),
         metrics: metrics.clone(),
         time,
         patience: plan.commit_timeout,
     };
     let queue = Queue { orders: queue, is_woken: persister.is_woken.clone() };
-    let worker = worker::Worker::new(keeper, plan, location, maker, metrics, time, queue);
+    let worker =
+        worker::Worker::new(keeper, plan, location, maker, metrics, time, queue).with_journal(recorders);
     thread::Builder::new().name("persister".to_owned()).spawn(move || {
         let left = worker.run();
         let _ = end.send(left);
@@ -259,6 +274,16 @@ impl Persister {
         // Sequentially consistent with the worker's look: either it sees the number, or it is woken.
         tickets.asked.store(upto, Ordering::SeqCst);
         self.hurry();
+    }
+
+    /// Whether what was just changed of `aor`, of which these are the traces, is nothing that the database can hold. What it
+    /// cannot say at once it says with the commit.
+    pub(crate) fn is_refused(&self, location: &Striped, aor: &[u8], traces: &Traces) -> bool {
+        let recorders = self.recorders.as_ref().filter(|recorders| recorders.have_refused());
+        recorders.is_some_and(|recorders| {
+            let (_, after) = Traces::read(traces.as_bytes());
+            recorders.take_refused(location, aor, Some(&after))
+        })
     }
 
     /// Has what has changed written without waiting for the flush interval.

@@ -41,8 +41,12 @@ impl RowMaker {
 
     /// The table of that name; the first one for a name that no script has.
     pub(crate) fn table_name(&self, name: &[u8]) -> &str {
-        let found = self.tables.iter().find(|table| table.as_bytes() == name).or(self.tables.first());
-        found.map_or("location", String::as_str)
+        self.tables.get(self.table_place(name)).map_or("location", String::as_str)
+    }
+
+    /// Its place among the tables.
+    pub(crate) fn table_place(&self, name: &[u8]) -> usize {
+        self.tables.iter().position(|table| table.as_bytes() == name).unwrap_or(0)
     }
 
     /// Table, user and domain of a key.

@@ -14,10 +14,15 @@ use store::{Contact, LeftOut, StoreError, What};
 use super::changes::Changes;
 use super::keeper::Keeper;
 use super::metrics::Metrics;
+use super::recorder::Recorders;
 use super::rows::RowMaker;
 use super::{BATCH_ROWS_MAX, Order, Plan, Question, Queue, Tickets, uptime_micros};
 use crate::clock::Time;
 use crate::striped::{STRIPES, StripeSet, Striped};
+
+mod journal;
+
+use journal::Journaling;
 
 /// Changes drained from one stripe while it is held: some tens of microseconds.
 const DRAIN_STEPS: usize = 128;
@@ -28,7 +33,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// A commit costs a flush of the disk, whatever it holds. Where the last one held so many rows the next one begins so
 /// long after it began at the earliest: at 20,000 REGISTERs a second that is one flush for 200.
-const GATHER: [(usize, Duration); 2] = [(512, Duration::from_millis(20)), (64, Duration::from_millis(10))];
+const GATHER: [(usize, Duration); 3] =
+    [(512, Duration::from_millis(20)), (64, Duration::from_millis(10)), (2, Duration::from_millis(5))];
 
 /// Rows that the location table does not know, removed in one go after removals were lost.
 const STALE_ROWS_MAX: usize = 262_144;
@@ -70,12 +76,16 @@ pub(super) struct Worker {
     time: Time,
     queue: Queue,
     health: Health,
+    /// Where commits go to a journal.
+    journaling: Option<Journaling>,
     /// Drained, in order, and not committed.
     changes: Changes,
     /// Stripes that may hold more changes, beside those that the table itself names.
     todo: StripeSet,
-    /// Addresses-of-record of rows left out in this turn.
+    /// Addresses-of-record of rows left out in this turn, and in the one before: who changed them may have asked too late
+    /// for that one.
     left_out: Vec<Box<[u8]>>,
+    left_out_before: usize,
     left_out_said: bool,
     /// Removals were lost.
     lost: bool,
@@ -111,9 +121,11 @@ impl Worker {
             time,
             queue,
             health: Health { trouble: None, since: now, pause: PAUSE_MIN, next_try: now },
+            journaling: None,
             changes: Changes::default(),
             todo: StripeSet::default(),
             left_out: Vec::new(),
+            left_out_before: 0,
             left_out_said: false,
             lost: false,
             questions: Vec::new(),
@@ -125,6 +137,12 @@ impl Worker {
             plan,
             stop_at: None,
         }
+    }
+
+    /// Has changes committed to the journal, as these recorders write them down.
+    pub(super) fn with_journal(mut self, recorders: Option<Recorders>) -> Worker {
+        self.journaling = recorders.map(Journaling::new);
+        self
     }
 
     /// Works until it is told to stop; returns how many changes could not be written.
@@ -198,7 +216,7 @@ impl Worker {
                 _ => &self.metrics.unanswered,
             };
             Metrics::add(counter, wanted - *answered);
-            tickets.refuse(&self.left_out);
+            tickets.refuse(&self.left_out, *wanted);
             let parcel = Parcel::Answer { id: crate::held::question(*wanted), answer: answer.clone() };
             // A full queue: the next answer says it again, and for the rest there is the deadline of who waits.
             if tickets.post.send(parcel) {
@@ -216,13 +234,14 @@ impl Worker {
         }
         self.last_turn = (SystemClock::now(), 0);
         self.next_flush = self.last_turn.0 + self.plan.flush_interval;
-        self.left_out.clear();
+        self.left_out.drain(..self.left_out_before);
+        self.left_out_before = self.left_out.len();
         match self.flush() {
             Ok(()) => {
                 self.answer_held(&OwnedAnswer::Done);
                 self.answer_persisted();
                 self.refresh();
-                self.fold();
+                self.plan_fold();
             }
             Err(trouble) => {
                 self.answer_held(&trouble.answer());
@@ -236,6 +255,9 @@ impl Worker {
     /// Writes everything that had changed when it was called.
     fn flush(&mut self) -> Result<(), Trouble> {
         self.take_changed();
+        if self.journaling.is_some() {
+            return self.flush_to_journal();
+        }
         // What has been undone since a batch failed goes with it, as far as there is room: what was answered 503 shall not be
         // written first. More is not drained while it waits: what changes again and again is one change of the next.
         if !self.changes.is_empty() {
@@ -254,22 +276,6 @@ impl Worker {
             self.lost = false;
         }
         Ok(())
-    }
-
-    /// Brings the tables closer to their journal, one transaction at a time: whoever asks meanwhile waits for that one only.
-    fn fold(&mut self) {
-        match self.keeper.fold(false) {
-            Ok((more, written)) => {
-                self.leave_behind(&written.left_behind);
-                if more {
-                    self.next_flush = SystemClock::now();
-                }
-            }
-            Err(error) => {
-                Metrics::add(&self.metrics.failures, 1);
-                self.in_trouble(trouble_of(&error), &error);
-            }
-        }
     }
 
     fn take_changed(&mut self) {
@@ -299,7 +305,7 @@ impl Worker {
     }
 
     fn note_pending(&self) {
-        let pending = self.changes.len();
+        let pending = self.changes.len() + self.journaling.as_ref().map_or(0, Journaling::changes);
         self.metrics.pending.store(pending as u64, Ordering::Relaxed);
         if pending == 0 {
             self.metrics.behind_since.store(0, Ordering::Relaxed);
@@ -351,13 +357,16 @@ impl Worker {
 
     /// The same of rows that nobody waits for any more.
     fn leave_behind(&mut self, rows: &[LeftOut]) {
-        Metrics::add(&self.metrics.left_out, rows.len() as u64);
-        if let (Some(row), false) = (rows.first(), self.left_out_said) {
-            self.left_out_said = true;
+        if let Some(row) = rows.first() {
+            self.say_left_out(rows.len() as u64, &format!("in table {}: {}", row.table, row.reason));
+        }
+    }
+
+    fn say_left_out(&mut self, rows: u64, why: &str) {
+        Metrics::add(&self.metrics.left_out, rows);
+        if !std::mem::replace(&mut self.left_out_said, true) {
             tracing::error!(
-                "a binding cannot be stored in table {}: {}; further ones are counted (persist_left_out) and not named",
-                row.table,
-                row.reason
+                "a binding cannot be stored {why}; further ones are counted (persist_left_out) and not named"
             );
         }
     }
@@ -461,7 +470,9 @@ impl Worker {
         }
     }
 
+    /// What the database cannot hold is refused, whatever became of the rest.
     fn answer(&self, question: Question, answer: OwnedAnswer) {
+        let answer = if self.is_refused(&question.aor) { OwnedAnswer::Refused } else { answer };
         self.metrics.waiting.fetch_sub(1, Ordering::Relaxed);
         let counter = match answer {
             OwnedAnswer::Done => &self.metrics.answered,
@@ -536,8 +547,7 @@ impl Worker {
                 Ok(()) => {
                     self.answer_persisted();
                     self.answer_all(OwnedAnswer::Failed);
-                    // What is in the journal is not lost if there is no time for this, or it fails.
-                    while SystemClock::now() < stop_at && matches!(self.keeper.fold(true), Ok((true, _))) {}
+                    self.empty_journal(stop_at);
                     return 0;
                 }
                 Err(trouble) => self.answer_all(trouble.answer()),
@@ -548,6 +558,9 @@ impl Worker {
             }
             std::thread::sleep(self.health.pause.min(left));
             self.todo = StripeSet::ALL;
+        }
+        if let Some(left) = self.uncommitted() {
+            return left;
         }
         let undrained = |stripe| self.location.drain_changes(stripe, 0, &mut |_| {}).left;
         self.changes.len() + (0..STRIPES).map(undrained).sum::<usize>()

@@ -27,7 +27,7 @@ fn a_server_challenges_with_401_and_a_proxy_with_407() {
     assert_eq!(rig.status(ALICE, &register(1).text()), "SIP/2.0 401 Unauthorized");
 }
 
-/// RFC 8760 §2.4: "in order of preference", one header field each.
+/// RFC 8760 §2.3: in the order in which they are preferred, one header field each.
 #[test]
 fn several_algorithms_are_offered_in_their_order_with_one_nonce() {
     let mut rig = challenging(
@@ -140,6 +140,25 @@ fn the_server_proves_that_it_knows_the_secret_where_it_is_told_to() {
     let proof = core::str::from_utf8(proof.as_bytes()).unwrap();
     let expected = format!("qop=auth, rspauth=\"{proof}\", cnonce=\"0a4f113b\", nc=00000002");
     assert_eq!(reply.header("Authentication-Info"), Some(expected.as_str()));
+}
+
+/// RFC 7616 §3.5: a nonce that is good once brings the next one, in quotation marks, and a phone need not ask for it.
+#[test]
+fn a_nonce_that_is_good_once_brings_the_next_one() {
+    let mut rig =
+        registrar("modparam(\"auth\", \"add_authinfo_hdr\", 1)\nmodparam(\"auth\", \"one_time_nonce\", 1)");
+    let mut phone = Phone::alice(&rig.challenge());
+    assert!(rig.send(ALICE, &register(2).line(&phone.line()).text()).is_empty());
+    let mut reply = rig.rows(&alices_row(SECRET));
+    for cseq in 3..6 {
+        assert_eq!(reply.first(), "SIP/2.0 200 OK");
+        let info = reply.header("Authentication-Info").unwrap().to_string();
+        let (_, next) = info.split_once(", nextnonce=\"").unwrap();
+        let next = next.strip_suffix('"').unwrap().to_string();
+        assert_ne!(next, phone.nonce);
+        phone.nonce = next;
+        reply = rig.one(ALICE, &register(cseq).line(&phone.line()).text());
+    }
 }
 
 #[test]

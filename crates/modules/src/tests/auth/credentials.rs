@@ -1,4 +1,4 @@
-//! Credentials that are wrong in every way, and those that only look so (RFC 3261 §22.4, RFC 2617 §3.2.2, RFC 8760 §2.4).
+//! Credentials that are wrong in every way, and those that only look so (RFC 3261 §22.4, RFC 2617 §3.2.2, RFC 8760 §3).
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn an_unknown_user_is_challenged_as_one_with_a_wrong_password() {
 fn a_replay_is_refused_and_a_retransmission_is_not() {
     let mut rig = registrar("");
     let phone = rig.remember_alice();
-    // The same request once more, as if its 200 was lost: the same Call-ID, CSeq and response.
+    // The same request once more, as if its 200 was lost.
     assert_eq!(status(&mut rig, 2, &phone.value()).as_deref(), REGISTERED);
     // The same credentials in another request.
     let other = register(3).call("other").line(&phone.line()).text();
@@ -71,6 +71,30 @@ fn a_replay_is_refused_and_a_retransmission_is_not() {
     assert_eq!(reply.first(), "SIP/2.0 401 Unauthorized");
     assert_eq!(piece(reply.header("WWW-Authenticate").unwrap(), "stale").as_deref(), Some("true"));
     assert_eq!(last_line(&rig), "code -6");
+}
+
+/// RFC 7616 §5.5: who has overheard a request has not sent it; a retransmission has its branch (RFC 3261 §17.2.3).
+#[test]
+fn an_overheard_request_with_another_branch_source_or_contact_is_a_replay() {
+    let contact = |text: &str, to: &str| text.replace(&format!("<sip:alice@{ALICE}>"), to);
+    let branch = |text: &str| text.replacen(";branch=z9hG4bK", ";branch=z9hG4bKtheft", 1);
+    let sent_by = |text: &str| text.replacen(&format!("UDP {ALICE};"), &format!("UDP {CAROL};"), 1);
+    for (source, change) in [
+        (CAROL, &(|text: &str| text.to_string()) as &dyn Fn(&str) -> String),
+        (ALICE, &branch),
+        (ALICE, &sent_by),
+        (ALICE, &|text| contact(text, &format!("<sip:alice@{CAROL}>"))),
+        (ALICE, &|text| contact(text, &format!("<sip:alice@{ALICE}>\r\nm: <sip:alice@{CAROL}>"))),
+    ] {
+        let mut rig = registrar("");
+        let heard = register(2).line(&rig.remember_alice().line()).text();
+        let reply = rig.one(source, &change(&heard));
+        assert_eq!(reply.first(), "SIP/2.0 401 Unauthorized", "{source} {}", change(&heard));
+        assert_eq!(piece(reply.header("WWW-Authenticate").unwrap(), "stale").as_deref(), Some("true"));
+        assert_eq!(last_line(&rig), "code -6");
+        // The phone itself is not disturbed by it.
+        assert_eq!(rig.status(ALICE, &heard), "SIP/2.0 200 OK");
+    }
 }
 
 #[test]
@@ -202,7 +226,7 @@ fn another_scheme_is_no_credentials() {
     }
 }
 
-/// RFC 8760 §2.4: nobody is talked down.
+/// RFC 8760 §3: nobody is talked down.
 #[test]
 fn an_algorithm_that_was_not_offered_is_not_taken() {
     let mut rig = registrar(
@@ -218,6 +242,39 @@ fn an_algorithm_that_was_not_offered_is_not_taken() {
     let unknown = session.replace("SHA-256-sess", "AKAv1-MD5");
     assert_eq!(status(&mut rig, 5, &unknown).as_deref(), CHALLENGED);
     assert!(rig.asks.is_empty());
+}
+
+/// RFC 7616 §3.4: a name in two ways is an error, and one in a way that was not offered is nobody's.
+#[test]
+fn a_name_that_is_hashed_or_extended_is_nobodys() {
+    let mut rig = registrar("");
+    let phone = Phone { count: 2, ..rig.remember_alice() };
+    let good = phone.value();
+    let plain = "username=\"alice\"";
+    for (cseq, value) in [
+        (3, good.replace(plain, "username=\"alice\", username*=UTF-8''alice")),
+        (4, good.replace(plain, "username*=UTF-8''alice")),
+        (5, format!("{good}, userhash=true")),
+    ] {
+        assert_eq!(status(&mut rig, cseq, &value).as_deref(), CHALLENGED, "{value}");
+        assert_eq!(last_line(&rig), "code -5");
+    }
+    assert_eq!(status(&mut rig, 6, &format!("{good}, userhash=false")).as_deref(), REGISTERED);
+}
+
+/// RFC 7616 §4: whatever letters there are may be in names and passwords, in UTF-8.
+#[test]
+fn names_and_passwords_may_have_any_letters() {
+    for (user, password) in
+        [("j\u{e4}s\u{f8}n", "gr\u{fc}\u{df} Gott \u{1f511}"), ("\u{738b}\u{660e}", ": \u{3b1}:")]
+    {
+        let mut rig = registrar("");
+        let phone = Phone { user: user.into(), password: password.into(), ..Phone::alice(&rig.challenge()) };
+        assert!(rig.send(ALICE, &register(2).line(&phone.line()).text()).is_empty());
+        let hash = ha1(Algorithm::Md5, user, password);
+        let reply = rig.rows(&row(&[Some(&hash), Some(""), Some(user)]));
+        assert_eq!(reply.first(), "SIP/2.0 200 OK", "{user}");
+    }
 }
 
 /// Two proxies of one realm in a row have different keys, and the phone sends credentials for both.

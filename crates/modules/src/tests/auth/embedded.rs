@@ -22,6 +22,21 @@ fn alices(cseq: u32) -> Request {
     register(cseq).from("<sip:alice@127.0.0.1>;tag=a")
 }
 
+/// RFC 8760 §2.6 item 8: a server always sends a qop.
+#[test]
+fn the_embedded_challenge_offers_qop() {
+    let environment = Environment { services: Shared::new(), ..Environment::default() };
+    let mut rig = Rig::with(DEFAULT, &[], environment);
+    rig.no_users = false;
+    assert!(rig.send(ALICE, &register(1).text()).is_empty());
+    let reply = rig.rows(&row(&[Some("alice")]));
+    assert!(reply.header("WWW-Authenticate").unwrap().contains(", qop=\"auth\""), "{reply:?}");
+    let call = Request::new("INVITE", "sip:bob@127.0.0.1", ALICE).from("<sip:alice@127.0.0.1>;tag=1");
+    let sent = rig.send(ALICE, &call.text());
+    let reply = sent.last().unwrap();
+    assert!(reply.header("Proxy-Authenticate").unwrap().contains(", qop=\"auth\""), "{reply:?}");
+}
+
 #[test]
 fn nobody_registers_another_ones_address() {
     let (mut rig, phone) = with_alice();

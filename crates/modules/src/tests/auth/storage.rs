@@ -199,6 +199,37 @@ fn a_table_that_lacks_our_columns_is_asked_without_them() {
     assert_eq!(rig.select().columns.len(), 3);
 }
 
+/// A database may refuse once for another reason: while it is migrated, or its rights are changed.
+#[test]
+fn what_a_table_was_thought_to_lack_is_asked_for_again() {
+    let sha256 = ha1(Algorithm::Sha256, "alice", SECRET);
+    let whole = row(&[None, None, Some("alice"), Some(&sha256), None]);
+    for by_epoch in [false, true] {
+        let shared = Shared::new();
+        let mut rig =
+            server_with(&format!("modparam(\"auth\", \"algorithm\", \"SHA-256,MD5\")\n{ROUTE}"), &shared);
+        let phone = Phone::alice(&rig.challenge());
+        rig.send(ALICE, &register(2).line(&phone.line()).text());
+        assert!(rig.answer(Answer::Refused).is_empty());
+        let without = row(&[None, None, Some("alice")]);
+        assert_eq!(rig.rows(&without).first(), "SIP/2.0 401 Unauthorized");
+        // What is still under way when that is forgotten does not renew it.
+        rig.pass(Duration::from_millis(59_900));
+        let other = Phone { user: "bob".into(), ..phone.clone() };
+        rig.send(BOB, &register(2).call("b").line(&other.line()).text());
+        assert_eq!(rig.select().columns.len(), 3);
+        if by_epoch {
+            shared.epoch.store(1, Ordering::Relaxed);
+        } else {
+            rig.pass(Duration::from_millis(200));
+            rig.rows(&Rows::default());
+        }
+        assert!(rig.send(ALICE, &register(3).line(&phone.line()).text()).is_empty());
+        assert_eq!(rig.select().columns.len(), 5);
+        assert_eq!(rig.rows(&whole).first(), "SIP/2.0 200 OK");
+    }
+}
+
 #[test]
 fn a_table_that_is_gone_is_no_table_that_lacks_columns() {
     let mut rig = registrar("modparam(\"auth\", \"algorithm\", \"SHA-256,MD5\")");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use engine::{ListenerId, Outbox, Output, OwnedAnswer, Path};
-use location::{Changed, Location as _, Policy, Register, Update};
+use location::{Changed, Location as _, Policy, Register, Traces, Update};
 use modules::{DbMode, Unsaved};
 use sip::Instant;
 
@@ -37,12 +37,8 @@ impl Shard {
         let contact = format!("sip:{user}@192.0.2.{}", self.cseq);
         let update =
             Update { expires: Some(600), ..Update::new(contact.as_bytes(), user.as_bytes(), self.cseq) };
-        let mut unsaved =
-            Unsaved { aor: user.as_bytes().into(), before: <_>::default(), after: <_>::default(), output: 0 };
-        let changed = &mut |changed: Changed<'_>| match changed {
-            Changed::Before(binding) => unsaved.before.push(binding.clone()),
-            Changed::After(binding) => unsaved.after.push(binding.clone()),
-        };
+        let mut unsaved = Unsaved { aor: user.as_bytes().into(), traces: Traces::default(), output: 0 };
+        let changed = &mut |changed: Changed<'_>| unsaved.traces.note(&changed);
         let register = Register::Bind(std::slice::from_ref(&update));
         let (location, now) = (&self.rig.location, self.rig.time.now());
         location.register_tentatively(now, user.as_bytes(), &register, &Policy::default(), changed).unwrap();
@@ -51,7 +47,8 @@ impl Shard {
             unsaved.output = self.out.outputs.len();
             self.out.send(path, |buffer| buffer.extend_from_slice(text.as_bytes()));
         }
-        self.held.hold(now, unsaved, &mut self.out);
+        self.held.hold(now, &unsaved, &mut self.out);
+        self.held.ask_for_commit();
     }
 
     /// Hears the persister once.
@@ -59,6 +56,9 @@ impl Shard {
         let (id, answer) = self.rig.answer();
         let now = self.now();
         assert!(self.held.answered(now, id, &answer.as_answer(), &mut self.out));
+        while self.held.next_timeout() == Some(Instant::ZERO) {
+            self.held.release(false, &mut self.out);
+        }
         answer
     }
 
@@ -121,6 +121,32 @@ fn answers_that_wait_share_commits_and_keep_their_order() {
     assert_eq!(shard.sent(), users.iter().map(|user| ok(user)).collect::<Vec<_>>());
     let transactions = shard.rig.fake.lock().transactions.clone();
     assert!(transactions.len() <= 8, "{transactions:?}");
+}
+
+/// Committed ones leave a few at a time; a commit that fails afterwards is not about them.
+#[test]
+fn a_commit_that_fails_later_takes_nothing_back() {
+    let mut shard = shard(LONG);
+    shard.register("alice", 0);
+    shard.register("bob", 0);
+    while !shard.rig.stored().iter().any(|(user, _)| user == "bob") {
+        std::thread::yield_now();
+    }
+    shard.rig.until("both are answered", |rig| rig.state().answered == 2);
+    let answers: Vec<_> = (0..2).map_while(|_| shard.rig.answer_at_once()).collect();
+    let now = shard.now();
+    for (id, answer) in answers {
+        assert!(shard.held.answered(now, id, &answer.as_answer(), &mut shard.out));
+    }
+    assert!(!shard.held.is_empty(), "they leave with the next inputs");
+    shard.rig.fake.set(Mood::Away);
+    shard.register("carol", 0);
+    let (id, answer) = shard.rig.answer();
+    assert!(shard.held.answered(now, id, &answer.as_answer(), &mut shard.out));
+    let sent = shard.sent();
+    assert_eq!(sent[..2], [ok("alice"), ok("bob")]);
+    assert!(sent.len() == 3 && sent[2].starts_with("SIP/2.0 503"), "{sent:?}");
+    assert_eq!([shard.bound("alice"), shard.bound("bob"), shard.bound("carol")], [1, 1, 0]);
 }
 
 #[test]

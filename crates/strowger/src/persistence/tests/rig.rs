@@ -15,7 +15,7 @@ use sip::{Instant, Transport};
 use store::{Contact, LeftOut, StoreError, What, Written};
 
 use super::super::changes::Changes;
-use super::super::{Keeper, Metrics, PersistenceState, Plan, RowMaker, Running, Tickets, load, start};
+use super::super::{Keeper, Metrics, Order, PersistenceState, Plan, RowMaker, Running, Tickets, load, start};
 use crate::clock::Time;
 use crate::held::Held;
 use crate::striped::Striped;
@@ -86,6 +86,17 @@ impl Fake {
 
     pub(super) fn set(&self, mood: Mood) {
         self.lock().mood = mood;
+    }
+
+    /// Runs a call to another database, which is in the same mood.
+    pub(super) fn around<T>(&self, call: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match self.mood()? {
+            Mood::CommitsAndGoes => {
+                call()?;
+                Err(StoreError::Away("the connection was lost".into()))
+            }
+            _ => call(),
+        }
     }
 
     fn mood(&self) -> Result<Mood, StoreError> {
@@ -261,7 +272,12 @@ impl Rig {
 
     /// Binds a contact of a user.
     pub(super) fn bind(&self, user: &str, contact: &str) {
-        let update = Update { expires: Some(600), ..Update::new(contact.as_bytes(), user.as_bytes(), 1) };
+        self.rebind(user, contact, 1);
+    }
+
+    /// The same by the REGISTER with this CSeq.
+    pub(super) fn rebind(&self, user: &str, contact: &str, cseq: u32) {
+        let update = Update { expires: Some(600), ..Update::new(contact.as_bytes(), user.as_bytes(), cseq) };
         let register = Register::Bind(std::slice::from_ref(&update));
         self.location
             .register(self.time.now(), user.as_bytes(), &register, &Policy::default(), &mut |_| {})
@@ -289,6 +305,11 @@ impl Rig {
         self.answers.recv_timeout(PATIENCE).expect("an answer")
     }
 
+    /// The next one, if it comes soon.
+    pub(super) fn answer_at_once(&self) -> Option<(AskId, OwnedAnswer)> {
+        self.answers.recv_timeout(Duration::from_millis(200)).ok()
+    }
+
     /// Asks and waits.
     pub(super) fn persist(&mut self, user: &str) -> OwnedAnswer {
         let id = self.ask(user, false);
@@ -299,6 +320,13 @@ impl Rig {
 
     pub(super) fn state(&self) -> PersistenceState {
         self.running.persister.state()
+    }
+
+    /// Has the thread end soon; how many changes it could not write.
+    pub(super) fn end(&self) -> usize {
+        let at = SystemClock::now() + Duration::from_millis(100);
+        self.running.persister.orders.send(Order::Stop(at)).unwrap();
+        self.running.ended.recv_timeout(PATIENCE).expect("the thread ends")
     }
 
     /// Waits until something is so.

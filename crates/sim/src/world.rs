@@ -1,0 +1,775 @@
+//! The world: servers, phones and networks, moved on from event to event.
+
+mod changes;
+mod last_words;
+mod users;
+
+use crate::faults::{Link, MILLI, Plan, SECOND};
+use crate::phone::{Keys, Phone, Task, Way};
+use crate::prng::Prng;
+use crate::server::{Deed, Server, Shard};
+use crate::streams::{End, Side, Streams};
+use crate::text::Msg;
+use crate::trace::{Entry, Micros, ServerId, Trace, What};
+use engine::{Ask, AskId, OwnedAnswer, Path, TransportFailure};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+
+pub use users::THIEF;
+
+/// Events of one run, at most: a world that needs more does not come to rest.
+const EVENTS_MAX: u64 = 400_000;
+/// How long after the last new request everything must be over: Timer C twice in each of a few servers, and
+/// bindings.
+const REST: Micros = 3_600 * SECOND;
+
+/// Something that happens at a time.
+#[derive(Debug)]
+enum Event {
+    Packet {
+        from: SocketAddr,
+        to: SocketAddr,
+        bytes: Rc<[u8]>,
+    },
+    Chunk {
+        stream: u64,
+        towards: Side,
+        bytes: Vec<u8>,
+    },
+    /// The end of a connection reaches a side.
+    Broken {
+        stream: u64,
+        side: Side,
+        node: SocketAddr,
+        peer: SocketAddr,
+    },
+    /// A side has said its last word; the other one hears of it.
+    Ended {
+        stream: u64,
+        towards: Side,
+    },
+    /// A node says its last word.
+    End {
+        stream: u64,
+        node: SocketAddr,
+        end: End,
+    },
+    /// A server has waited long enough for the answers that it owes on a connection.
+    Linger {
+        server: ServerId,
+        incarnation: u64,
+        stream: u64,
+    },
+    /// What a shard sent by a stream was lost.
+    Failed {
+        server: ServerId,
+        incarnation: u64,
+        shard: Shard,
+        path: Path,
+    },
+    Answer {
+        server: ServerId,
+        incarnation: u64,
+        shard: Shard,
+        id: AskId,
+        answer: OwnedAnswer,
+    },
+    Flush {
+        server: ServerId,
+        incarnation: u64,
+    },
+    Committed {
+        server: ServerId,
+        incarnation: u64,
+    },
+    Fault(Fault),
+}
+
+/// A fault that happens at a time.
+#[derive(Clone, Debug)]
+enum Fault {
+    Cut(SocketAddr, Micros),
+    Kill(ServerId),
+    RestartShard(ServerId, Shard),
+    Jump(ServerId, u64),
+    /// It takes nothing new.
+    Drain(ServerId),
+    /// It has ended what it had begun, as far as it had the time, and starts again.
+    Replace(ServerId),
+    Noise(Vec<u8>, ServerId),
+    Change(ServerId, changes::Change),
+    /// Overheard credentials come to a server, chosen by this number.
+    Replay(ServerId, u64),
+}
+
+#[derive(Debug)]
+struct Timed {
+    at: Micros,
+    sequence: u64,
+    event: Event,
+}
+
+impl PartialEq for Timed {
+    fn eq(&self, other: &Timed) -> bool {
+        self.sequence == other.sequence
+    }
+}
+
+impl Eq for Timed {}
+
+impl PartialOrd for Timed {
+    fn partial_cmp(&self, other: &Timed) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timed {
+    fn cmp(&self, other: &Timed) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+/// See the module's documentation.
+pub struct World {
+    /// What the seed decided.
+    pub plan: Plan,
+    /// The servers, in a row.
+    pub servers: Vec<Server>,
+    /// The phones.
+    pub phones: Vec<Phone>,
+    /// What has happened.
+    pub trace: Trace,
+    /// Microseconds since the beginning.
+    pub now: Micros,
+    /// Whether it did not come to rest.
+    pub restless: bool,
+    heap: BinaryHeap<Reverse<Timed>>,
+    sequence: u64,
+    streams: Streams,
+    /// Who is cut off, until when.
+    cut: BTreeMap<SocketAddr, Micros>,
+    network: Prng,
+    outside: Prng,
+    last_words: Prng,
+    users: Prng,
+}
+
+/// The address of a server.
+pub fn server_address(index: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1 + index as u8], 5060))
+}
+
+/// The address of a phone.
+pub fn phone_address(index: usize) -> SocketAddr {
+    SocketAddr::from(([10, 1, (index / 250) as u8, 1 + (index % 250) as u8], 5060))
+}
+
+impl World {
+    /// A world as its plan wants it, before anything has happened.
+    pub fn new(plan: Plan) -> World {
+        let mut prng = Prng::part(plan.seed, "requests");
+        let mut world = World::bare(plan);
+        world.plan_phones(&mut prng);
+        world.plan_faults();
+        world.plan_changes(&mut Prng::part(world.plan.seed, "changes"));
+        world
+    }
+
+    /// The same servers, phones and networks, and nothing that anybody is going to do.
+    pub fn bare(plan: Plan) -> World {
+        let mut prng = Prng::part(plan.seed, "phones");
+        let servers =
+            (0..plan.servers).map(|index| Server::new(&plan, index, server_address(index))).collect();
+        let home = server_address(plan.servers - 1);
+        let phones = (0..plan.phones).map(|index| {
+            let user = format!("u{}", index % plan.users);
+            let tcp = prng.chance(plan.tcp);
+            let own = Prng::part(plan.seed, &format!("phone {index}"));
+            let mut phone = Phone::new(phone_address(index), user, tcp, server_address(0), home, own);
+            if plan.digest.is_some() {
+                phone.set_keys(Keys::draw(Prng::part(plan.seed, &format!("keys {index}"))));
+            }
+            phone
+        });
+        World {
+            servers,
+            phones: phones.collect(),
+            trace: Trace::default(),
+            now: 0,
+            restless: false,
+            heap: BinaryHeap::new(),
+            sequence: 0,
+            streams: Streams::default(),
+            cut: BTreeMap::new(),
+            network: Prng::part(plan.seed, "network"),
+            outside: Prng::part(plan.seed, "outside"),
+            last_words: Prng::part(plan.seed, "who says last words"),
+            users: Prng::part(plan.seed, "users"),
+            plan,
+        }
+    }
+
+    fn plan_phones(&mut self, prng: &mut Prng) {
+        let (active, users) = (self.plan.active, self.plan.users as u64);
+        for phone in &mut self.phones {
+            if prng.chance(92) {
+                phone.register_until(prng.below(3 * SECOND), active);
+            }
+        }
+        for _ in 0..self.plan.requests {
+            let user = match prng.below(30) {
+                0 => "nobody".to_owned(),
+                1 => "loop".to_owned(),
+                2 | 3 => format!("spiral-u{}", prng.below(users)),
+                4 | 5 => format!("second-u{}", prng.below(users)),
+                _ => format!("u{}", prng.below(users)),
+            };
+            let at = prng.between(2 * SECOND, active);
+            let task = match prng.below(10) {
+                0 => Task::Ask("MESSAGE", user),
+                1 => Task::Ask("OPTIONS", user),
+                _ => Task::Call(user),
+            };
+            let phone = prng.below(self.phones.len() as u64) as usize;
+            self.phones[phone].plan(at, task);
+        }
+    }
+
+    fn plan_faults(&mut self) {
+        let mut prng = Prng::part(self.plan.seed, "faults");
+        let plan = self.plan.clone();
+        let at = |prng: &mut Prng| prng.between(SECOND, plan.active);
+        for _ in 0..plan.partitions {
+            let nodes = (plan.phones + plan.servers) as u64;
+            let node = prng.below(nodes) as usize;
+            let address =
+                if node < plan.servers { server_address(node) } else { phone_address(node - plan.servers) };
+            let (at, long) = (at(&mut prng), prng.between(1, 60) * SECOND);
+            self.at(at, Event::Fault(Fault::Cut(address, at + long)));
+        }
+        for _ in 0..plan.kills {
+            let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
+            self.at(at, Event::Fault(Fault::Kill(server)));
+        }
+        for _ in 0..plan.shard_restarts {
+            let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
+            let shard = prng.below(plan.shards.into()) as usize;
+            self.at(at, Event::Fault(Fault::RestartShard(server, shard)));
+        }
+        for _ in 0..plan.clock_jumps {
+            let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
+            let offset = prng.below(400 * 24 * 3_600 * SECOND);
+            self.at(at, Event::Fault(Fault::Jump(server, offset)));
+        }
+        for _ in 0..plan.drains {
+            let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
+            self.at(at, Event::Fault(Fault::Drain(server)));
+            self.at(at + prng.between(1, 40) * SECOND, Event::Fault(Fault::Replace(server)));
+        }
+        let mut replays = Prng::part(plan.seed, "replays");
+        for _ in 0..plan.digest.as_ref().map_or(0, |digest| digest.replays) {
+            let at = replays.between(2 * SECOND, plan.active);
+            let replay = Fault::Replay(plan.servers - 1, replays.number());
+            self.at(at, Event::Fault(replay));
+        }
+        for _ in 0..plan.noise {
+            let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
+            let bytes = crate::noise::draw(&mut prng, server_address(server));
+            self.at(at, Event::Fault(Fault::Noise(bytes, server)));
+        }
+    }
+
+    fn at(&mut self, at: Micros, event: Event) {
+        self.sequence += 1;
+        self.heap.push(Reverse(Timed { at: at.max(self.now), sequence: self.sequence, event }));
+    }
+
+    // --- the run
+    // ------------------------------------------------------------------------------------------------------
+
+    /// Runs until nothing can happen any more.
+    pub fn run(&mut self) {
+        let end = self.plan.active + REST;
+        for _ in 0..EVENTS_MAX {
+            let heap = self.heap.peek().map(|Reverse(timed)| timed.at);
+            let servers = self.servers.iter().filter_map(Server::next_timeout).min();
+            let phones = self.phones.iter().filter_map(Phone::next).min();
+            let Some(next) = [heap, servers, phones].into_iter().flatten().min() else { return };
+            if next > end {
+                break;
+            }
+            self.now = self.now.max(next);
+            if heap.is_some_and(|at| at <= self.now) {
+                if let Some(Reverse(timed)) = self.heap.pop() {
+                    self.happen(timed.event);
+                }
+                continue;
+            }
+            self.tick();
+        }
+        self.restless = true;
+    }
+
+    fn tick(&mut self) {
+        for server in 0..self.servers.len() {
+            if self.servers[server].next_timeout().is_some_and(|at| at <= self.now) {
+                let deeds = self.servers[server].timeout(self.now);
+                self.do_all(server, deeds);
+                self.plan_flush(server);
+            }
+        }
+        for phone in 0..self.phones.len() {
+            if self.phones[phone].next().is_some_and(|at| at <= self.now) {
+                self.phones[phone].tick(self.now);
+                self.drain_phone(phone);
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Packet { from, to, bytes } => self.deliver(from, to, &bytes),
+            Event::Chunk { stream, towards, bytes } => self.deliver_chunk(stream, towards, &bytes),
+            Event::Broken { stream, side, node, peer } => self.deliver_end(stream, side, node, peer),
+            Event::Ended { stream, towards } => self.deliver_last_word(stream, towards),
+            Event::End { stream, node, end } => self.end_stream(stream, node, end),
+            Event::Linger { server, incarnation, stream } => {
+                if self.servers[server].incarnation == incarnation {
+                    self.stop_lingering(server, stream);
+                }
+            }
+            Event::Failed { server, incarnation, shard, path } => {
+                if self.servers[server].incarnation == incarnation {
+                    let failure = TransportFailure::Unreachable;
+                    self.note_failure(failure, self.servers[server].address, path);
+                    let deeds = self.servers[server].failed(self.now, shard, path, failure);
+                    self.do_all(server, deeds);
+                }
+            }
+            Event::Answer { server, incarnation, shard, id, answer } => {
+                if self.servers[server].incarnation == incarnation {
+                    self.answer(server, shard, id, &answer);
+                }
+            }
+            Event::Flush { server, incarnation } => {
+                if self.servers[server].incarnation == incarnation {
+                    self.servers[server].flush_planned = false;
+                    self.begin_commit(server);
+                }
+            }
+            Event::Committed { server, incarnation } => {
+                if self.servers[server].incarnation == incarnation {
+                    self.end_commit(server);
+                }
+            }
+            Event::Fault(fault) => self.strike(fault),
+        }
+    }
+
+    fn answer(&mut self, server: ServerId, shard: Shard, id: AskId, answer: &OwnedAnswer) {
+        let deeds = self.servers[server].answer(self.now, shard, id, answer.as_answer());
+        self.do_all(server, deeds);
+        self.plan_flush(server);
+    }
+
+    fn note(&mut self, what: What, node: SocketAddr, peer: SocketAddr) {
+        self.record(what, node, peer, false, &Rc::from([]));
+    }
+
+    /// A server learns that one of its ways has failed: which one, its transport says as well as its peer.
+    fn note_failure(&mut self, failure: TransportFailure, node: SocketAddr, path: Path) {
+        let reliable = path.listener == crate::server::TCP;
+        self.record(What::TransportFailed(failure), node, path.remote, reliable, &Rc::from([]));
+    }
+
+    fn record(&mut self, what: What, node: SocketAddr, peer: SocketAddr, reliable: bool, bytes: &Rc<[u8]>) {
+        let msg = Msg::parse(bytes).map(Rc::new);
+        self.trace.push(Entry { at: self.now, what, node, peer, reliable, bytes: bytes.clone(), msg });
+    }
+
+    // --- packets
+    // ------------------------------------------------------------------------------------------------------
+
+    fn is_cut(&self, node: SocketAddr) -> bool {
+        self.cut.get(&node).is_some_and(|until| *until > self.now)
+    }
+
+    fn send(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>) {
+        let bytes: Rc<[u8]> = bytes.into();
+        self.record(What::Sent, from, to, false, &bytes);
+        let Link { delay, jitter, loss, duplicates, mtu } = self.plan.link;
+        let too_long = mtu > 0 && bytes.len() > mtu;
+        if too_long || self.network.chance(loss) || self.is_cut(from) || self.is_cut(to) {
+            self.note(What::Lost, from, to);
+            return;
+        }
+        let copies = 1 + u64::from(self.network.chance(duplicates));
+        for _ in 0..copies {
+            let late = self.network.below(jitter + 1);
+            self.at(self.now + delay + late, Event::Packet { from, to, bytes: bytes.clone() });
+        }
+    }
+
+    /// A datagram that leaves some time later.
+    fn send_later(&mut self, from: SocketAddr, to: SocketAddr, bytes: Vec<u8>, later: Micros) {
+        let bytes: Rc<[u8]> = bytes.into();
+        self.at(self.now + later + self.plan.link.delay, Event::Packet { from, to, bytes });
+    }
+
+    fn deliver(&mut self, from: SocketAddr, to: SocketAddr, bytes: &Rc<[u8]>) {
+        if let Some(server) = self.servers.iter().position(|server| server.address == to) {
+            self.record(What::Received, to, from, false, bytes);
+            let deeds = self.servers[server].datagram(self.now, from, bytes);
+            self.do_all(server, deeds);
+            self.plan_flush(server);
+        } else if let Some(phone) = self.phones.iter().position(|phone| phone.address == to) {
+            self.record(What::Received, to, from, false, bytes);
+            if let Some(msg) = Msg::parse(bytes) {
+                self.phones[phone].receive(self.now, Way::Datagram(from), &msg);
+            }
+            self.drain_phone(phone);
+        }
+    }
+
+    // --- streams
+    // ------------------------------------------------------------------------------------------------------
+
+    fn deliver_chunk(&mut self, stream: u64, towards: Side, bytes: &[u8]) {
+        let Some(open) = self.streams.get_mut(stream) else { return };
+        let (node, peer) = (open.node(towards), open.seen_by(towards));
+        if open.end(towards) == End::Whole {
+            return self.break_stream(stream);
+        }
+        if let Some(phone) = self.phones.iter().position(|phone| phone.address == node) {
+            for message in open.read(towards, bytes) {
+                let message: Rc<[u8]> = message.into();
+                self.record(What::Received, node, peer, true, &message);
+                if let Some(msg) = Msg::parse(&message) {
+                    self.phones[phone].receive(self.now, Way::Stream(stream), &msg);
+                }
+            }
+            self.drain_phone(phone);
+            if towards == Side::Acceptor {
+                self.maybe_last_word(stream, node);
+            }
+        } else if let Some(server) = self.servers.iter().position(|server| server.address == node) {
+            let Some((messages, sound)) = self.servers[server].received(stream, bytes) else {
+                return self.break_stream(stream);
+            };
+            for message in messages {
+                let message: Rc<[u8]> = message.into();
+                self.record(What::Received, node, peer, true, &message);
+                let deeds = self.servers[server].stream_message(self.now, stream, peer, &message);
+                self.do_all(server, deeds);
+            }
+            self.plan_flush(server);
+            if !sound {
+                self.break_stream(stream);
+            }
+        }
+    }
+
+    /// Sends on an open connection, in pieces.
+    fn send_on(&mut self, stream: u64, from: SocketAddr, bytes: Vec<u8>) {
+        let Some(open) = self.streams.get_mut(stream) else { return };
+        let side = open.side_of(from);
+        let (towards, to) = (side.other(), open.seen_by(side));
+        let bytes: Rc<[u8]> = bytes.into();
+        self.record(What::Sent, from, to, true, &bytes);
+        self.transmit(stream, towards, &bytes);
+    }
+
+    /// Bytes go on their way.
+    fn transmit(&mut self, stream: u64, towards: Side, bytes: &[u8]) {
+        let delay = self.plan.link.delay;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let length = if self.network.chance(50) {
+                rest.len()
+            } else {
+                self.network.between(1, rest.len() as u64) as usize
+            };
+            let (piece, after) = rest.split_at(length);
+            rest = after;
+            if self.network.chance(self.plan.resets) {
+                self.break_stream(stream);
+                return;
+            }
+            let late = self.network.below(self.plan.link.jitter + 1);
+            let Some(open) = self.streams.get_mut(stream) else { return };
+            let at = open.arrival(towards, self.now + delay + late);
+            self.at(at, Event::Chunk { stream, towards, bytes: piece.to_vec() });
+        }
+    }
+
+    /// A connection breaks; both sides learn of it a little later.
+    fn break_stream(&mut self, stream: u64) {
+        let Some(open) = self.streams.close(stream) else { return };
+        for side in [Side::Opener, Side::Acceptor] {
+            let event = Event::Broken { stream, side, node: open.node(side), peer: open.seen_by(side) };
+            self.at(self.now + self.plan.link.delay, event);
+        }
+    }
+
+    fn deliver_end(&mut self, stream: u64, side: Side, node: SocketAddr, peer: SocketAddr) {
+        if let Some(phone) = self.phones.iter_mut().find(|phone| phone.address == node) {
+            if side == Side::Opener {
+                phone.broken(peer);
+            }
+        } else if let Some(server) = self.servers.iter().position(|server| server.address == node) {
+            let words = self.servers[server].disconnected(stream);
+            self.tell_of_loss(server, stream, peer);
+            for word in words {
+                self.send_anew(server, word);
+            }
+        }
+    }
+
+    fn open(&mut self, from: SocketAddr, to: SocketAddr) -> Option<u64> {
+        let listens = self.servers.iter().any(|server| server.address == to)
+            || self.phones.iter().any(|phone| phone.address == to && phone.tcp);
+        if !listens || self.is_cut(from) || self.is_cut(to) {
+            return None;
+        }
+        let stream = self.streams.open(from, to);
+        let source = self.streams.get_mut(stream).map(|open| open.source)?;
+        for server in &mut self.servers {
+            if server.address == from {
+                server.connected(stream, to);
+            } else if server.address == to {
+                server.connected(stream, source);
+            }
+        }
+        Some(stream)
+    }
+
+    // --- what nodes do
+    // ------------------------------------------------------------------------------------------------
+
+    fn drain_phone(&mut self, phone: usize) {
+        let from = self.phones[phone].address;
+        for (way, bytes) in std::mem::take(&mut self.phones[phone].out) {
+            match way {
+                Way::Datagram(to) => self.send(from, to, bytes),
+                Way::Stream(stream) => self.answer_on(stream, from, bytes),
+                Way::Connect(to) => match self.streams.find(from, to).or_else(|| self.open(from, to)) {
+                    Some(stream) => {
+                        self.send_on(stream, from, bytes);
+                        self.maybe_last_word(stream, from);
+                    }
+                    None => self.at(
+                        self.now + 100 * MILLI,
+                        Event::Broken { stream: 0, side: Side::Opener, node: from, peer: to },
+                    ),
+                },
+            }
+        }
+    }
+
+    fn do_all(&mut self, server: ServerId, deeds: Vec<Deed>) {
+        for deed in deeds {
+            match deed {
+                Deed::Datagram { to, bytes } => self.send(self.servers[server].address, to, bytes),
+                Deed::Stream { shard, path, bytes } => self.send_by_stream(server, shard, path, bytes),
+                Deed::Ask { shard, id, ask } => self.ask(server, shard, id, ask),
+            }
+        }
+        if self.servers[server].wants_commit() {
+            self.begin_commit(server);
+        }
+    }
+
+    fn send_by_stream(&mut self, server: ServerId, shard: Shard, path: Path, bytes: Vec<u8>) {
+        let from = self.servers[server].address;
+        let stream = match self.servers[server].connection_for(&path) {
+            Ok(stream) => Some(stream),
+            Err(Some(to)) => self.open(from, to),
+            Err(None) => None,
+        };
+        if let Some(open) = stream.filter(|stream| self.streams.get_mut(*stream).is_some()) {
+            let is_last = self.servers[server].sent(self.now, open, shard, path, &bytes);
+            self.send_on(open, from, bytes);
+            if is_last {
+                self.end_stream(open, from, End::Half);
+            }
+            return;
+        }
+        self.record(What::Sent, from, path.remote, true, &bytes.into());
+        self.note(What::Lost, from, path.remote);
+        // A connection whose end is on the way takes bytes, and loses them.
+        if stream.is_none() {
+            self.fail(server, shard, path);
+        }
+    }
+
+    fn fail(&mut self, server: ServerId, shard: Shard, path: Path) {
+        let incarnation = self.servers[server].incarnation;
+        self.at(self.now + 100 * MILLI, Event::Failed { server, incarnation, shard, path });
+    }
+
+    fn ask(&mut self, server: ServerId, shard: Shard, id: AskId, ask: Ask) {
+        let incarnation = self.servers[server].incarnation;
+        match ask {
+            Ask::Persist { .. } => {
+                self.servers[server].waiting.push((shard, id));
+                self.begin_commit(server);
+            }
+            Ask::Resolve { host } => {
+                let (after, answer) = self.resolve(&host);
+                self.at(self.now + after, Event::Answer { server, incarnation, shard, id, answer });
+            }
+            Ask::Select(select) => {
+                let (after, answer) = self.select(&select);
+                self.at(self.now + after, Event::Answer { server, incarnation, shard, id, answer });
+            }
+            _ => self
+                .at(self.now, Event::Answer { server, incarnation, shard, id, answer: OwnedAnswer::Failed }),
+        }
+    }
+
+    /// The addresses of a name, after so long.
+    fn resolve(&mut self, host: &str) -> (Micros, OwnedAnswer) {
+        let last = self.servers.len() - 1;
+        let of = |server: usize| vec![server_address(server).ip()];
+        let right: Vec<IpAddr> = match host {
+            "home.example" => of(last),
+            _ => host
+                .strip_prefix("edge")
+                .and_then(|rest| rest.strip_suffix(".example")?.parse().ok())
+                .filter(|server| *server < last)
+                .map_or_else(Vec::new, of),
+        };
+        let after = self.outside.between(1, 50) * MILLI;
+        if !self.outside.chance(self.plan.dns) {
+            return (after, OwnedAnswer::Addresses(right));
+        }
+        match self.outside.below(4) {
+            0 => (after, OwnedAnswer::Failed),
+            1 => (after, OwnedAnswer::Addresses(Vec::new())),
+            // Nobody is there.
+            2 => (after, OwnedAnswer::Addresses(vec![IpAddr::from([10, 9, 9, 9])])),
+            _ => (self.outside.between(1, 8) * SECOND, OwnedAnswer::Addresses(right)),
+        }
+    }
+
+    // --- the store
+    // ----------------------------------------------------------------------------------------------------
+
+    /// The store follows by a second at most, whoever asks.
+    fn plan_flush(&mut self, server: ServerId) {
+        if self.servers[server].keeps() && !self.servers[server].flush_planned {
+            self.servers[server].flush_planned = true;
+            let incarnation = self.servers[server].incarnation;
+            self.at(self.now + SECOND, Event::Flush { server, incarnation });
+        }
+    }
+
+    /// Begins a commit of all that has changed, for all who wait, unless one is under way. Questions are taken
+    /// first and changes afterwards, so that what a question is about is in the batch.
+    fn begin_commit(&mut self, server: ServerId) {
+        let slowest = self.plan.store.slowest;
+        let keeper = &mut self.servers[server];
+        if keeper.committing.is_some() {
+            return;
+        }
+        // A batch that failed goes first, by itself: the changes of those who wait are not in it.
+        let is_free = keeper.store.is_quiet();
+        let taken = if is_free { std::mem::take(&mut keeper.waiting) } else { Vec::new() };
+        let is_wanted = keeper.wants_commit() || !taken.is_empty();
+        if is_free {
+            keeper.ask_for_held();
+        }
+        keeper.drain();
+        if keeper.store.is_quiet() && !is_wanted {
+            return;
+        }
+        keeper.committing = Some(taken);
+        let incarnation = keeper.incarnation;
+        let after = self.outside.below(slowest + 1);
+        self.at(self.now + after, Event::Committed { server, incarnation });
+    }
+
+    fn end_commit(&mut self, server: ServerId) {
+        let faults = self.plan.store;
+        let fails = self.now < self.plan.active && self.outside.chance(faults.failures);
+        let lies = fails && self.outside.chance(faults.lies);
+        let refuses = self.outside.chance(50);
+        let keeper = &mut self.servers[server];
+        let mut answered = keeper.committing.take().unwrap_or_default();
+        if !fails || lies {
+            keeper.store.commit();
+        }
+        let answer = match (fails, refuses) {
+            (false, _) => OwnedAnswer::Done,
+            (true, true) => OwnedAnswer::Refused,
+            (true, false) => OwnedAnswer::Failed,
+        };
+        if fails {
+            // Who came meanwhile would wait for a store that is away.
+            answered.append(&mut keeper.waiting);
+        } else {
+            keeper.store.confirmed();
+        }
+        let deeds = self.servers[server].settle(self.now, answer.as_answer());
+        self.do_all(server, deeds);
+        for (shard, id) in answered {
+            self.answer(server, shard, id, &answer);
+        }
+        if fails {
+            self.plan_flush(server);
+        } else {
+            self.begin_commit(server);
+        }
+    }
+
+    // --- faults
+    // -------------------------------------------------------------------------------------------------------
+
+    fn strike(&mut self, fault: Fault) {
+        match fault {
+            Fault::Cut(node, until) => {
+                self.note(What::Note(format!("{node} is cut off")), node, node);
+                self.cut.insert(node, until);
+                for stream in self.streams.of(node) {
+                    self.break_stream(stream);
+                }
+            }
+            Fault::Kill(server) => {
+                let address = self.servers[server].address;
+                // Whether a commit that was under way took effect, nobody can say.
+                if self.servers[server].committing.is_some() && self.outside.chance(50) {
+                    self.servers[server].store.commit();
+                }
+                for stream in self.streams.of(address) {
+                    self.break_stream(stream);
+                }
+                self.servers[server].kill(self.now);
+                self.note(What::Restarted(server), address, address);
+            }
+            Fault::RestartShard(server, shard) => {
+                self.servers[server].restart_shard(shard);
+                let address = self.servers[server].address;
+                self.note(What::ShardRestarted(server), address, address);
+            }
+            Fault::Jump(server, offset) => self.servers[server].set_clock(offset),
+            Fault::Drain(server) => {
+                let deeds = self.servers[server].stop_taking(self.now);
+                self.do_all(server, deeds);
+                let address = self.servers[server].address;
+                self.note(What::Note(format!("{address} takes nothing new")), address, address);
+            }
+            Fault::Replace(server) => {
+                self.servers[server].flush();
+                self.strike(Fault::Kill(server));
+            }
+            Fault::Replay(server, number) => self.replay(server, &mut Prng::new(number)),
+            Fault::Change(server, change) => self.change(server, change),
+            Fault::Noise(bytes, server) => {
+                let from = SocketAddr::from(([10, 3, 0, 1], 5060));
+                self.send(from, self.servers[server].address, bytes);
+            }
+        }
+    }
+}
