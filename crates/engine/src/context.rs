@@ -272,6 +272,7 @@ pub struct RequestContext<'a, S> {
     pub(crate) now: Instant,
     pub(crate) arrival: Arrival,
     pub(crate) entry: Option<EntryId>,
+    pub(crate) has_waited: bool,
     pub(crate) failed: Option<u16>,
 }
 
@@ -292,6 +293,12 @@ impl<'a, S> RequestContext<'a, S> {
     /// The time.
     pub fn now(&self) -> Instant {
         self.now
+    }
+
+    /// When the request came, if its script has waited for an answer since.
+    pub fn waiting_since(&self) -> Option<Instant> {
+        let entry = self.core.table.get(self.entry.filter(|_| self.has_waited)?)?;
+        Some(entry.created)
     }
 
     /// The way the request came.

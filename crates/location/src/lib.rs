@@ -19,6 +19,7 @@ extern crate alloc;
 mod binding;
 mod changes;
 mod keep;
+mod order;
 mod plan;
 mod policy;
 mod request;

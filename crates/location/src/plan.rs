@@ -2,10 +2,11 @@
 //! not at all (RFC 3261 §10.3 step 7).
 
 use crate::binding::Binding;
+use crate::order::Order;
 use crate::policy::{AtLimit, Limits, Policy};
 use crate::request::{CONTACTS_PER_REQUEST_MAX, Refusal, Update};
 use crate::slots::Slots;
-use sip::{SipUri, Uri};
+use sip::{Instant, SipUri, Uri};
 use smallvec::SmallVec;
 
 /// Steps that one REGISTER's parsing and comparing of URIs may take together, each the look at one parameter or at one
@@ -50,6 +51,9 @@ pub(crate) struct Plan<'a> {
 /// Where a plan is made: the current bindings of one address-of-record, none of them expired.
 pub(crate) struct Scene<'a> {
     pub(crate) slots: &'a Slots,
+    pub(crate) order: &'a Order,
+    pub(crate) now: Instant,
+    pub(crate) hash: u32,
     pub(crate) head: u32,
     pub(crate) aor: &'a [u8],
     pub(crate) policy: &'a Policy,
@@ -94,7 +98,14 @@ impl Scene<'_> {
             return Err(Refusal::BindingTooLarge { limit: bytes_max });
         }
         let Some(index) = comparison.matching(contact) else {
-            return Ok(if interval == 0 { Step::Absent { update } } else { Step::Add { update, interval } });
+            if interval == 0 {
+                return Ok(Step::Absent { update });
+            }
+            // It may have been there, and be gone by a request that came later.
+            if self.order.is_overtaken_by_removal(update, self.hash) {
+                return Err(Refusal::Overtaken);
+            }
+            return Ok(Step::Add { update, interval });
         };
         let binding = &self.slots.get(index).binding;
         if binding.call_id() == update.call_id && update.cseq <= binding.cseq() {
@@ -109,6 +120,9 @@ impl Scene<'_> {
             } else {
                 Err(Refusal::OutOfOrder)
             };
+        }
+        if self.order.is_overtaken_by(self.now, update, binding) {
+            return Err(Refusal::Overtaken);
         }
         Ok(if interval == 0 { Step::Remove { index } } else { Step::Refresh { index, update, interval } })
     }
@@ -141,6 +155,9 @@ impl Scene<'_> {
             let binding = &slot.binding;
             if updates.iter().any(|u| u.call_id == binding.call_id() && u.cseq <= binding.cseq()) {
                 return Err(Refusal::OutOfOrder);
+            }
+            if updates.iter().any(|update| self.order.is_overtaken_by(self.now, update, binding)) {
+                return Err(Refusal::Overtaken);
             }
             plan.evicted.push(index);
         }

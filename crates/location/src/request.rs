@@ -19,31 +19,30 @@ pub enum Register<'a> {
         call_id: &'a [u8],
         /// The request's CSeq number.
         cseq: u32,
+        /// See [`Update::waiting_since`].
+        waiting_since: Option<Instant>,
     },
 }
 
 impl<'a> Register<'a> {
     /// The request of a REGISTER with `Contact: *`, checked (RFC 3261 §10.3 step 6, §10.2.2).
     ///
-    /// `contacts` counts all Contact values, the `*` included; `expires` is the Expires header's value.
+    /// `contacts` counts all Contact values, the `*` included; of `request` counts what all its contacts would have in
+    /// common, its `expires` being the Expires header's value.
     ///
     /// # Errors
     ///
     /// [`Refusal::StarWithOthers`] if there is another Contact value, [`Refusal::StarExpiresNotZero`] if the
     /// Expires header is absent or not zero.
-    pub fn star(
-        contacts: usize,
-        expires: Option<u32>,
-        call_id: &'a [u8],
-        cseq: u32,
-    ) -> Result<Register<'a>, Refusal> {
+    pub fn star(contacts: usize, request: &Update<'a>) -> Result<Register<'a>, Refusal> {
         if contacts > 1 {
             return Err(Refusal::StarWithOthers);
         }
-        if expires != Some(0) {
+        if request.expires != Some(0) {
             return Err(Refusal::StarExpiresNotZero);
         }
-        Ok(Register::RemoveAll { call_id, cseq })
+        let Update { call_id, cseq, waiting_since, .. } = *request;
+        Ok(Register::RemoveAll { call_id, cseq, waiting_since })
     }
 }
 
@@ -63,6 +62,10 @@ pub struct Update<'a> {
     pub call_id: &'a [u8],
     /// The request's CSeq number.
     pub cseq: u32,
+    /// When the request came, if it has waited since (for its user's secret, say). It counts as of that moment: its
+    /// interval begins there, and it is refused where a request that came later has overtaken it
+    /// ([`Refusal::Overtaken`]).
+    pub waiting_since: Option<Instant>,
     /// Where the request came from, as a URI, if the contact alone does not lead back there (NAT); empty: none.
     pub received: &'a [u8],
     /// The Path header's values joined by commas (RFC 3327); empty: none.
@@ -90,6 +93,7 @@ impl<'a> Update<'a> {
             q: None,
             call_id,
             cseq,
+            waiting_since: None,
             received: &[],
             path: &[],
             instance: &[],
@@ -136,6 +140,9 @@ pub enum Refusal {
     },
     /// The CSeq is not higher than that of a binding with the same Call-ID (RFC 3261 §10.3 steps 6 and 7).
     OutOfOrder,
+    /// The request waited, and meanwhile one that came later has changed what it would change: "REGISTER requests MUST be
+    /// processed by a registrar in the order that they are received" (RFC 3261 §10.3).
+    Overtaken,
     /// `Contact: *` beside another Contact (RFC 3261 §10.3 step 6).
     StarWithOthers,
     /// `Contact: *` with an expiration other than zero, or none (RFC 3261 §10.3 step 6).
@@ -158,12 +165,13 @@ impl Refusal {
     /// The status code that the refused request is answered with.
     ///
     /// RFC 3261 §10.3 gives no code of its own to an update out of order; "if any one of them fails, the request
-    /// MUST fail with a 500", as does a request out of order within a dialog (§12.2.2). Too many contacts are a
+    /// MUST fail with a 500", as does a request out of order within a dialog (§12.2.2). One that was overtaken may come
+    /// again with a higher CSeq (add Retry-After). Too many contacts are a
     /// 503, as from Kamailio: the condition passes when a binding expires (add Retry-After).
     pub fn status(&self) -> u16 {
         match self {
             Refusal::IntervalTooBrief { .. } => 423,
-            Refusal::OutOfOrder => 500,
+            Refusal::OutOfOrder | Refusal::Overtaken => 500,
             Refusal::StarWithOthers | Refusal::StarExpiresNotZero => 400,
             Refusal::TooManyContacts { .. } | Refusal::TableFull => 503,
             Refusal::BindingTooLarge { .. } => 513,
@@ -173,14 +181,14 @@ impl Refusal {
     /// Whose fault it is.
     pub fn blame(&self) -> Blame {
         match self {
-            Refusal::TableFull => Blame::Us,
+            Refusal::TableFull | Refusal::Overtaken => Blame::Us,
             _ => Blame::Peer,
         }
     }
 
     /// Whether the same request may succeed later.
     pub fn retryable(&self) -> bool {
-        matches!(self, Refusal::TooManyContacts { .. } | Refusal::TableFull)
+        matches!(self, Refusal::TooManyContacts { .. } | Refusal::TableFull | Refusal::Overtaken)
     }
 }
 
@@ -191,6 +199,7 @@ impl core::fmt::Display for Refusal {
                 write!(f, "the interval is below the minimum of {min_expires} s")
             }
             Refusal::OutOfOrder => f.write_str("the CSeq is not higher than the binding's"),
+            Refusal::Overtaken => f.write_str("a request that came later was done first"),
             Refusal::StarWithOthers => f.write_str("\"*\" must be the only Contact"),
             Refusal::StarExpiresNotZero => f.write_str("\"*\" needs Expires: 0"),
             Refusal::TooManyContacts { limit } => write!(f, "more than {limit} contacts"),

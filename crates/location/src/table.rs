@@ -4,6 +4,7 @@
 use crate::binding::{Binding, Granted};
 use crate::changes::{Change, Log, Recorder};
 use crate::keep::Superseded;
+use crate::order::Order;
 use crate::plan::{Plan, Scene, Step, matching, q_of};
 use crate::policy::{Limits, Policy};
 use crate::request::{Refusal, Register, Update};
@@ -77,6 +78,7 @@ pub struct Table {
     pub(crate) limits: Limits,
     hasher: RandomState,
     pub(crate) block_bytes: usize,
+    order: Order,
     pub(crate) superseded: VecDeque<Superseded>,
     /// Removals of what was not bound: see [`Table::note_absent`].
     pub(crate) absent: VecDeque<Binding>,
@@ -95,6 +97,7 @@ impl Table {
             limits: Limits { bindings_max: limits.bindings_max.min(NONE as usize - 1), ..limits },
             hasher: RandomState::with_seeds(a, b, c, d),
             block_bytes: 0,
+            order: Order::default(),
             superseded: VecDeque::new(),
             absent: VecDeque::new(),
         }
@@ -151,19 +154,22 @@ impl Table {
         let changed = changed.unwrap_or(ignored);
         let mut done = match *request {
             Register::Query => Registered::default(),
-            Register::RemoveAll { call_id, cseq } => {
-                self.remove_all(&place, head, &Update::new(&[], call_id, cseq), changed)?
+            Register::RemoveAll { call_id, cseq, waiting_since } => {
+                let update = Update { waiting_since, ..Update::new(&[], call_id, cseq) };
+                self.remove_all(&place, head, &update, changed)?
             }
             Register::Bind(updates) => {
-                let scene = Scene { slots: &self.slots, head, aor, policy, limits: &self.limits };
+                let (slots, order, limits) = (&self.slots, &self.order, &self.limits);
+                let scene = Scene { slots, order, now, hash, head, aor, policy, limits };
                 let plan = scene.plan(updates)?;
                 self.check_room(now, aor, &plan)?;
                 self.wheel.skip_to(now);
-                self.commit(&place, plan, changed)
+                let came = updates.first().map_or(now, |update| place.came(update));
+                self.commit(&place, plan, came, changed)
             }
         };
-        for (_, slot) in self.slots.chain(self.head(hash, aor)) {
-            changed(Changed::Bound(&slot.binding));
+        for binding in self.bound(now, hash, aor) {
+            changed(Changed::Bound(binding));
             done.bindings += 1;
         }
         Ok(done)
@@ -171,13 +177,18 @@ impl Table {
 
     /// The bindings of `aor` that exist at `now`, by falling q, the newest first among equals.
     pub fn lookup(&self, now: Instant, aor: &[u8]) -> Bindings<'_> {
-        Bindings { chain: self.slots.chain(self.head(self.hash(aor), aor)), now }
+        self.bound(now, self.hash(aor), aor)
+    }
+
+    fn bound(&self, now: Instant, hash: u32, aor: &[u8]) -> Bindings<'_> {
+        Bindings { chain: self.slots.chain(self.head(hash, aor)), now }
     }
 
     /// Removes one contact of `aor`, or all of them, whatever their Call-ID and CSeq: an administrator's hand,
     /// not a client's. Returns how many existed and are gone.
     pub fn remove(&mut self, now: Instant, aor: &[u8], contact: Option<&[u8]>) -> usize {
         let hash = self.hash(aor);
+        self.order.note_removal(hash, now);
         let head = self.drop_expired(now, hash, aor);
         match contact {
             Some(contact) => {
@@ -285,6 +296,14 @@ impl Table {
         if self.slots.chain(head).any(|(_, slot)| stale(&slot.binding)) {
             return Err(Refusal::OutOfOrder);
         }
+        if self
+            .slots
+            .chain(head)
+            .any(|(_, slot)| self.order.is_overtaken_by(place.now, update, &slot.binding))
+        {
+            return Err(Refusal::Overtaken);
+        }
+        self.order.note_removal(place.hash, place.came(update));
         for (_, slot) in self.slots.chain(head) {
             changed(Changed::Before(&slot.binding));
         }
@@ -332,11 +351,13 @@ impl Table {
         &mut self,
         place: &Place<'_>,
         plan: Plan<'_>,
+        came: Instant,
         changed: &mut dyn FnMut(Changed<'_>),
     ) -> Registered {
         let mut done = Registered { removed: plan.evicted.len(), ..Registered::default() };
         for index in plan.evicted {
             changed(Changed::Before(&self.slots.get(index).binding));
+            self.order.note_removal(place.hash, came);
             self.discard(place.hash, index);
         }
         for (turn, step) in (0..).zip(plan.steps) {
@@ -357,6 +378,7 @@ impl Table {
                 }
                 Step::Remove { index } => {
                     changed(Changed::Before(&self.slots.get(index).binding));
+                    self.order.note_removal(place.hash, came);
                     self.discard(place.hash, index);
                     done.removed += 1;
                 }
@@ -364,7 +386,10 @@ impl Table {
                     self.vouch(place, index, changed);
                     done.repeated += 1;
                 }
-                Step::Absent { update } => self.note_absent(place, update, changed),
+                Step::Absent { update } => {
+                    self.order.note_removal(place.hash, came);
+                    self.note_absent(place, update, changed);
+                }
                 Step::Nothing => {}
             }
         }
@@ -538,11 +563,17 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
+    /// The moment as of which an update counts.
+    fn came(&self, update: &Update<'_>) -> Instant {
+        update.waiting_since.unwrap_or(self.now)
+    }
+
     /// What the contact that is the request's `turn`th, from 0, gets. Of two with the same preference the first comes
     /// first; so that a store gives that order back, its time is the later one.
     fn granted(&self, update: &Update<'_>, interval: u32, turn: u64) -> Granted {
-        let expires_at = self.now + Duration::from_secs(u64::from(interval));
-        let modified_at = self.now - Duration::from_micros(turn);
+        let came = self.came(update);
+        let expires_at = came + Duration::from_secs(u64::from(interval));
+        let modified_at = came - Duration::from_micros(turn);
         Granted { modified_at, expires_at, q: q_of(update, self.policy) }
     }
 }

@@ -25,6 +25,15 @@ fn update<'a>(contact: &'a [u8], call_id: &'a [u8], cseq: u32, expires: u32) -> 
     Update { expires: Some(expires), ..Update::new(contact, call_id, cseq) }
 }
 
+fn star_of(
+    contacts: usize,
+    expires: Option<u32>,
+    call_id: &[u8],
+    cseq: u32,
+) -> Result<Register<'_>, Refusal> {
+    Register::star(contacts, &Update { expires, ..Update::new(&[], call_id, cseq) })
+}
+
 fn bind(table: &mut Table, now: u64, updates: &[Update<'_>]) -> Result<Registered, Refusal> {
     table.register(at(now), AOR, &Register::Bind(updates), &Policy::default())
 }
@@ -36,6 +45,11 @@ fn bind_under(
     policy: &Policy,
 ) -> Result<Registered, Refusal> {
     table.register(at(now), AOR, &Register::Bind(updates), policy)
+}
+
+/// The same update, of a request that came at `since`.
+fn waiting(since: u64, update: Update<'_>) -> Update<'_> {
+    Update { waiting_since: Some(at(since)), ..update }
 }
 
 fn contacts(table: &Table, now: u64) -> Vec<String> {
@@ -70,7 +84,7 @@ fn star_removes_all_bindings_of_other_call_ids() {
     let mut table = table();
     bind(&mut table, 0, &[update(PC, b"c1", 9, 600)]).unwrap();
     bind(&mut table, 0, &[update(MOBILE, b"c2", 9, 600)]).unwrap();
-    let star = Register::star(1, Some(0), b"other", 1).unwrap();
+    let star = star_of(1, Some(0), b"other", 1).unwrap();
     let done = table.register(at(1), AOR, &star, &Policy::default()).unwrap();
     assert_eq!((done.removed, done.bindings), (2, 0));
     assert!(table.is_empty());
@@ -83,12 +97,12 @@ fn star_of_the_same_call_id_needs_a_higher_cseq_and_else_removes_nothing() {
     bind(&mut table, 0, &[update(PC, b"other", 1, 600)]).unwrap();
     bind(&mut table, 0, &[update(MOBILE, b"c", 5, 600)]).unwrap();
     for cseq in [4, 5] {
-        let star = Register::star(1, Some(0), b"c", cseq).unwrap();
+        let star = star_of(1, Some(0), b"c", cseq).unwrap();
         let refusal = table.register(at(1), AOR, &star, &Policy::default()).unwrap_err();
         assert_eq!((refusal, refusal.status()), (Refusal::OutOfOrder, 500));
         assert_eq!(table.lookup(at(1), AOR).count(), 2);
     }
-    let star = Register::star(1, Some(0), b"c", 6).unwrap();
+    let star = star_of(1, Some(0), b"c", 6).unwrap();
     table.register(at(1), AOR, &star, &Policy::default()).unwrap();
     assert!(table.is_empty());
 }
@@ -97,7 +111,7 @@ fn star_of_the_same_call_id_needs_a_higher_cseq_and_else_removes_nothing() {
 fn retransmitted_star_succeeds_once_nothing_is_bound() {
     let mut table = table();
     bind(&mut table, 0, &[update(PC, b"c", 1, 600)]).unwrap();
-    let star = Register::star(1, Some(0), b"c", 2).unwrap();
+    let star = star_of(1, Some(0), b"c", 2).unwrap();
     for _ in 0..2 {
         assert_eq!(table.register(at(1), AOR, &star, &Policy::default()).unwrap().bindings, 0);
     }
@@ -105,14 +119,14 @@ fn retransmitted_star_succeeds_once_nothing_is_bound() {
 
 #[test]
 fn star_beside_another_contact_is_refused() {
-    let refusal = Register::star(2, Some(0), b"c", 1).unwrap_err();
+    let refusal = star_of(2, Some(0), b"c", 1).unwrap_err();
     assert_eq!((refusal, refusal.status()), (Refusal::StarWithOthers, 400));
 }
 
 #[test]
 fn star_without_expires_zero_is_refused() {
     for expires in [None, Some(1), Some(3600)] {
-        let refusal = Register::star(1, expires, b"c", 1).unwrap_err();
+        let refusal = star_of(1, expires, b"c", 1).unwrap_err();
         assert_eq!((refusal, refusal.status()), (Refusal::StarExpiresNotZero, 400));
     }
 }
@@ -307,6 +321,111 @@ fn expired_binding_orders_nothing_any_more() {
     bind(&mut table, 0, &[update(PC, b"c", 7, 60)]).unwrap();
     let done = bind(&mut table, 60, &[update(PC, b"c", 1, 60)]).unwrap();
     assert_eq!((done.added, done.bindings, table.len()), (1, 1, 1));
+}
+
+// ---- the order of reception, where some wait --------------------------------------------------------------------
+
+#[test]
+fn what_waited_counts_from_when_it_came() {
+    let mut table = table();
+    bind(&mut table, 5, &[waiting(2, update(PC, b"c", 1, 600))]).unwrap();
+    let binding = table.lookup(at(5), AOR).next().unwrap();
+    assert_eq!((binding.modified_at(), binding.expires_at(), binding.interval()), (at(2), at(602), 600));
+    // A copy of it waited, too.
+    let done = bind(&mut table, 6, &[waiting(3, update(PC, b"c", 1, 600))]).unwrap();
+    assert_eq!((done.repeated, done.bindings), (1, 1));
+}
+
+#[test]
+fn a_star_that_was_overtaken_removes_nothing() {
+    let mut table = table();
+    bind(&mut table, 0, &[update(PC, b"a", 1, 600)]).unwrap();
+    bind(&mut table, 3, &[update(MOBILE, b"b", 1, 600)]).unwrap();
+    let late = Update { expires: Some(0), ..waiting(2, Update::new(&[], b"c", 1)) };
+    let star = Register::star(1, &late).unwrap();
+    let refusal = table.register(at(4), AOR, &star, &Policy::default()).unwrap_err();
+    assert_eq!((refusal, refusal.status(), refusal.retryable()), (Refusal::Overtaken, 500, true));
+    assert_eq!(contacts(&table, 4), names(&[MOBILE, PC]));
+    // One that came after all that is bound removes it, however long it waits.
+    let star = Register::star(1, &Update { waiting_since: Some(at(5)), ..late }).unwrap();
+    assert_eq!(table.register(at(9), AOR, &star, &Policy::default()).unwrap().removed, 2);
+}
+
+#[test]
+fn a_contact_is_not_bound_again_behind_a_removal_that_came_later() {
+    let star = |table: &mut Table| {
+        let star = star_of(1, Some(0), b"other", 1).unwrap();
+        table.register(at(3), AOR, &star, &Policy::default()).unwrap();
+    };
+    let one = |table: &mut Table| {
+        bind(table, 3, &[update(PC, b"other", 1, 0)]).unwrap();
+    };
+    let by_hand = |table: &mut Table| {
+        table.remove(at(3), AOR, None);
+    };
+    for (case, remove) in [star, one, by_hand].into_iter().enumerate() {
+        for was_bound in [false, true] {
+            let mut table = table();
+            if was_bound {
+                bind(&mut table, 1, &[update(PC, b"c", 1, 600)]).unwrap();
+            }
+            remove(&mut table);
+            let late = bind(&mut table, 4, &[waiting(2, update(PC, b"c", 1, 600))]);
+            assert_eq!(late, Err(Refusal::Overtaken), "{case}, {was_bound}");
+            assert!(table.is_empty());
+            // What came after the removal is bound, and so is what did not wait.
+            bind(&mut table, 6, &[waiting(4, update(PC, b"c", 2, 600))]).unwrap();
+            bind(&mut table, 6, &[update(MOBILE, b"d", 1, 600)]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_contact_stays_what_a_later_request_has_made_of_it() {
+    for expires in [0, 600] {
+        let mut table = table();
+        bind(&mut table, 3, &[update(PC, b"b", 7, 900)]).unwrap();
+        let late = bind(&mut table, 4, &[waiting(2, update(PC, b"a", 1, expires))]);
+        assert_eq!(late, Err(Refusal::Overtaken));
+        // All or nothing: nor is the other contact bound.
+        let both = [waiting(2, update(MOBILE, b"a", 1, 600)), waiting(2, update(PC, b"a", 1, expires))];
+        assert_eq!(bind(&mut table, 4, &both), Err(Refusal::Overtaken));
+        assert_eq!(contacts(&table, 4), names(&[PC]));
+        // The other contact alone is nobody's but this request's.
+        bind(&mut table, 4, &[waiting(2, update(MOBILE, b"a", 1, 600))]).unwrap();
+        assert_eq!(contacts(&table, 4), names(&[PC, MOBILE]), "the newest first: the one that came later");
+    }
+}
+
+#[test]
+fn the_requests_of_one_client_are_in_the_order_of_their_cseq() {
+    let mut table = table();
+    bind(&mut table, 3, &[update(PC, b"c", 1, 600)]).unwrap();
+    bind(&mut table, 4, &[waiting(2, update(PC, b"c", 2, 900))]).unwrap();
+    assert_eq!(table.lookup(at(4), AOR).next().unwrap().cseq(), 2);
+}
+
+#[test]
+fn what_another_node_has_written_in_times_to_come_overtakes_nothing() {
+    let mut table = table();
+    let written = Update { expires: Some(600), ..Update::new(PC, b"b", 1) };
+    let kept = Kept { update: written, q: 1000, expires_at: at(609), modified_at: at(9), is_foreign: false };
+    table.restore(at(3), AOR, &kept).unwrap();
+    bind(&mut table, 4, &[waiting(2, update(PC, b"a", 1, 600))]).unwrap();
+}
+
+#[test]
+fn what_came_later_is_not_pushed_out() {
+    let policies = [AtLimit::ReplaceOldest, AtLimit::KeepOnlyNamed];
+    for policy in policies.map(|at_limit| Policy { max_contacts: 1, at_limit, ..Policy::default() }) {
+        let mut table = table();
+        bind(&mut table, 3, &[update(PC, b"b", 1, 600)]).unwrap();
+        let late = bind_under(&mut table, 4, &[waiting(2, update(MOBILE, b"a", 1, 600))], &policy);
+        assert_eq!(late, Err(Refusal::Overtaken));
+        assert_eq!(contacts(&table, 4), names(&[PC]));
+        bind_under(&mut table, 6, &[waiting(4, update(MOBILE, b"a", 2, 600))], &policy).unwrap();
+        assert_eq!(contacts(&table, 6), names(&[MOBILE]));
+    }
 }
 
 // ---- step 7: all or nothing ----------------------------------------------------------------------------------------

@@ -370,7 +370,8 @@ fn a_contact_stays_bound_unless_all_copies_of_its_register_are_undone() {
 #[test]
 fn a_contact_is_bound_again_only_if_all_who_removed_it_are_undone() {
     let contact = [update(CONTACTS[2], 2, 0)];
-    let ways = || [Register::Bind(&contact), Register::RemoveAll { call_id: b"all", cseq: 2 }];
+    let ways =
+        || [Register::Bind(&contact), Register::RemoveAll { call_id: b"all", cseq: 2, waiting_since: None }];
     for (first, second) in ways().iter().flat_map(|first| ways().map(|second| (first, second))) {
         for undone in [&[0][..], &[1], &[0, 1], &[1, 0]] {
             let mut table = table();

@@ -257,7 +257,8 @@ fn apply(table: &mut Table, now: u64, op: &Op, policy: &Policy) -> Option<Result
             table.register(at(now), AORS[*aor], &Register::Bind(&updates), policy)
         }
         Op::RemoveAll { aor, call_id, cseq } => {
-            let star = Register::star(1, Some(0), CALL_IDS[*call_id], *cseq).unwrap();
+            let request = Update { expires: Some(0), ..Update::new(&[], CALL_IDS[*call_id], *cseq) };
+            let star = Register::star(1, &request).unwrap();
             table.register(at(now), AORS[*aor], &star, policy)
         }
         Op::Query { aor } => table.register(at(now), AORS[*aor], &Register::Query, policy),

@@ -46,6 +46,8 @@ struct Bound {
     cseq: u32,
     q: u16,
     interval: u64,
+    /// When the request came that made it so.
+    came: u64,
     expires: u64,
 }
 
@@ -64,6 +66,8 @@ struct Asked {
     aor: usize,
     call_id: usize,
     cseq: u32,
+    /// How long it has waited, in seconds, if it has.
+    waited: Option<u64>,
     wishes: Vec<Wish>,
 }
 
@@ -87,6 +91,8 @@ type Store = BTreeMap<(Vec<u8>, Vec<u8>), (Vec<u8>, u32, Instant)>;
 struct World {
     table: Table,
     list: Vec<Bound>,
+    /// When the last request came that removed contacts of each address-of-record.
+    removals: [u64; AORS.len()],
     /// What a store has that applies every change.
     store: Store,
     now: u64,
@@ -96,7 +102,13 @@ impl World {
     fn new() -> World {
         let mut table = Table::new(LIMITS, Seeds([1, 2, 3, 4]));
         table.track_changes(1_000);
-        World { table, list: Vec::new(), store: BTreeMap::new(), now: 1_700_000_000 }
+        World {
+            table,
+            list: Vec::new(),
+            removals: [0; AORS.len()],
+            store: BTreeMap::new(),
+            now: 1_700_000_000,
+        }
     }
 
     fn operate(&mut self, input: &mut Input<'_>) {
@@ -121,6 +133,7 @@ impl World {
                 let there = self.list.iter().filter(|b| b.aor == aor && b.contact == contact).count();
                 let gone = self.table.remove(at(self.now), AORS[aor], Some(CONTACTS[contact][0]));
                 assert_eq!(gone, there);
+                self.removals[aor] = self.now;
                 self.list.retain(|bound| bound.aor != aor || bound.contact != contact);
             }
             10 => {
@@ -137,7 +150,8 @@ impl World {
 
     /// Registers in the table and in the list, and undoes it in the table if asked.
     fn register(&mut self, asked: &Asked, undone: bool) {
-        let updates: Vec<Update<'_>> = asked.wishes.iter().map(|wish| update(asked, wish)).collect();
+        let updates: Vec<Update<'_>> =
+            asked.wishes.iter().map(|wish| update(asked, wish, self.now)).collect();
         let (mut before, mut after): (Vec<Binding>, Vec<Binding>) = (Vec::new(), Vec::new());
         let (mut bound, mut traces) = (Vec::new(), Traces::default());
         let now = at(self.now);
@@ -155,8 +169,11 @@ impl World {
             assert!(self.table.lookup(now, aor).eq(&bound), "{asked:?}");
         }
         assert_eq!(Traces::read(traces.as_bytes()), (before.clone(), after.clone()), "{asked:?}");
-        let wanted = bind(&self.list, self.now, asked);
+        let wanted = bind(&self.list, self.now, asked, self.removals[asked.aor]);
         assert_eq!(answer.map(|_| ()), wanted.as_ref().map(|_| ()).map_err(|refusal| *refusal), "{asked:?}");
+        if wanted.is_ok() && asked.wishes.iter().any(|wish| wish.expires == Some(0)) {
+            self.removals[asked.aor] = self.removals[asked.aor].max(asked.came(self.now));
+        }
         match wanted {
             Ok(_) if undone => assert!(self.table.undo(now, aor, &before, &after), "{asked:?}"),
             Ok(list) => self.list = list,
@@ -165,15 +182,21 @@ impl World {
     }
 
     fn remove_all(&mut self, input: &mut Input<'_>) {
-        let (aor, call_id, cseq) = (input.below(3), input.below(3), u32::from(input.byte() % 8));
-        let star =
-            Register::star(1, Some(0), CALL_IDS[call_id], cseq).expect("invariant: alone and with Expires 0");
+        let asked = Asked { wishes: Vec::new(), ..asked(input) };
+        let Asked { aor, call_id, cseq, .. } = asked;
+        let waiting_since = asked.waited.map(|waited| at(self.now - waited));
+        let request = Update { expires: Some(0), waiting_since, ..Update::new(&[], CALL_IDS[call_id], cseq) };
+        let star = Register::star(1, &request).expect("invariant: alone and with Expires 0");
         let answer = self.table.register(at(self.now), AORS[aor], &star, &POLICY);
         let blocked =
             self.list.iter().any(|bound| bound.aor == aor && bound.call_id == call_id && cseq <= bound.cseq);
+        let overtaken = self.list.iter().any(|bound| bound.aor == aor && asked.is_overtaken(bound, self.now));
         if blocked {
             assert_eq!(answer.err(), Some(Refusal::OutOfOrder));
+        } else if overtaken {
+            assert_eq!(answer.err(), Some(Refusal::Overtaken));
         } else {
+            self.removals[aor] = self.removals[aor].max(asked.came(self.now));
             assert_eq!(answer.map(|done| done.bindings), Ok(0));
             self.list.retain(|bound| bound.aor != aor);
         }
@@ -243,6 +266,17 @@ fn at(seconds: u64) -> Instant {
     Instant::from_micros(seconds * 1_000_000)
 }
 
+impl Asked {
+    fn came(&self, now: u64) -> u64 {
+        now - self.waited.unwrap_or(0)
+    }
+
+    /// Whether the request waited while another client's, that came no earlier, made a binding what it is.
+    fn is_overtaken(&self, bound: &Bound, now: u64) -> bool {
+        self.waited.is_some() && bound.came >= self.came(now) && bound.call_id != self.call_id
+    }
+}
+
 fn asked(input: &mut Input<'_>) -> Asked {
     let (aor, call_id, cseq) = (input.below(3), input.below(3), u32::from(input.byte() % 8));
     let mut wishes: Vec<Wish> = Vec::new();
@@ -258,17 +292,19 @@ fn asked(input: &mut Input<'_>) -> Asked {
             wishes.push(wish);
         }
     }
-    Asked { aor, call_id, cseq, wishes }
+    let waited = *input.pick(&[None, None, None, Some(0), Some(1), Some(30)]);
+    Asked { aor, call_id, cseq, waited, wishes }
 }
 
-fn update<'a>(asked: &Asked, wish: &Wish) -> Update<'a> {
+fn update<'a>(asked: &Asked, wish: &Wish, now: u64) -> Update<'a> {
     let contact = CONTACTS[wish.contact][wish.spelling];
     let (expires, q) = (wish.expires, wish.q);
-    Update { expires, q, ..Update::new(contact, CALL_IDS[asked.call_id], asked.cseq) }
+    let waiting_since = asked.waited.map(|waited| at(now - waited));
+    Update { expires, q, waiting_since, ..Update::new(contact, CALL_IDS[asked.call_id], asked.cseq) }
 }
 
-/// RFC 3261 §10.3 step 7, all or nothing: the list afterwards.
-fn bind(list: &[Bound], now: u64, asked: &Asked) -> Result<Vec<Bound>, Refusal> {
+/// RFC 3261 §10.3 step 7, all or nothing: the list afterwards. The last request that removed contacts came at `removal`.
+fn bind(list: &[Bound], now: u64, asked: &Asked, removal: u64) -> Result<Vec<Bound>, Refusal> {
     let mut after = list.to_vec();
     let mut added = 0;
     for wish in &asked.wishes {
@@ -286,6 +322,14 @@ fn bind(list: &[Bound], now: u64, asked: &Asked) -> Result<Vec<Bound>, Refusal> 
             }
             continue;
         }
+        // In the order that they are received: what came later stands.
+        let is_overtaken = match place.map(|place| &after[place]) {
+            Some(old) => asked.is_overtaken(old, now),
+            None => interval > 0 && asked.waited.is_some() && removal >= asked.came(now),
+        };
+        if is_overtaken {
+            return Err(Refusal::Overtaken);
+        }
         if let Some(place) = place {
             after.remove(place);
         }
@@ -299,7 +343,8 @@ fn bind(list: &[Bound], now: u64, asked: &Asked) -> Result<Vec<Bound>, Refusal> 
                 cseq: asked.cseq,
                 q,
                 interval,
-                expires: now + interval,
+                came: asked.came(now),
+                expires: asked.came(now) + interval,
             });
         }
     }

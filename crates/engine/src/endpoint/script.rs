@@ -38,6 +38,7 @@ impl<U: TransactionUser> Endpoint<U> {
             now,
             arrival: *arrival,
             entry,
+            has_waited: resumed.is_some(),
             failed: None,
         };
         let handled = match resumed {

@@ -65,6 +65,7 @@ impl<U: TransactionUser> Endpoint<U> {
                 now,
                 arrival: *arrival,
                 entry: Some(id),
+                has_waited: false,
                 failed: Some(if status == 503 { 500 } else { status }),
             };
             this.user.on_failure(&mut cx);

@@ -71,7 +71,7 @@ static PARAMETERS: &[ParameterDecl] = &[
         "Whether `lookup` makes targets of all contacts, or only of the best one.",
     ),
     int_parameter("case_sensitive", (0, 1), 0, "", "Whether `Alice` and `alice` are two users."),
-    int_parameter("retry_after", (0, 86_400), 5, "s", "The Retry-After of a 503; 0, none."),
+    int_parameter("retry_after", (0, 86_400), 5, "s", "The Retry-After of a 503, and of a 500 that passes by itself; 0, none."),
     int_parameter(
         "method_filtering",
         (0, 1),
@@ -145,7 +145,7 @@ static PARAMETERS: &[ParameterDecl] = &[
 
 const DOMAIN: Param = Param::new("domain", ParamKind::Str);
 const URI: Param = Param::new("uri", ParamKind::Format);
-const SAVE: &str = "Does what a REGISTER asks for and answers it: 200 with all contacts, 423 if the interval is too brief, 400 for a Contact that is none or for a `sips` one where Request-URI or Path are `sip`, 404 for a To of another domain than the Request-URI's (the server's addresses and aliases are one), 420 for a Require that is not understood, 500 out of order, 503 for too many. FLAGS: 2, no answer; 4, only the contacts of this request stay. URI stands for the To URI. Returns 1 for new contacts, 2 for refreshed ones, 3 for removed ones, 4 for a question; -2 for too many contacts, -3 if the database did not take it (500, or 503 if it was away or too late; the contacts are what they were), -1 for what else was refused. A refusal is answered, too. In `db_mode` 1 and 3 the script waits here for the database.";
+const SAVE: &str = "Does what a REGISTER asks for and answers it: 200 with all contacts, 423 if the interval is too brief, 400 for a Contact that is none or for a `sips` one where Request-URI or Path are `sip`, 404 for a To of another domain than the Request-URI's (the server's addresses and aliases are one), 420 for a Require that is not understood, 500 out of order, or where a REGISTER that came later overtook it while it waited, 503 for too many. FLAGS: 2, no answer; 4, only the contacts of this request stay. URI stands for the To URI. Returns 1 for new contacts, 2 for refreshed ones, 3 for removed ones, 4 for a question; -2 for too many contacts, -3 if the database did not take it (500, or 503 if it was away or too late; the contacts are what they were), -1 for what else was refused. A refusal is answered, too. In `db_mode` 1 and 3 the script waits here for the database.";
 const LOOKUP: &str = "Replaces the Request-URI by the best contact of its user (or of URI), and makes targets of the others. Returns 1, -1 if there is none, -2 if none takes the method, -3 if the URI is none, or if there is none as far as is known while the database (`db_mode` 3) does not answer.";
 
 static FUNCTIONS: &[Function] = &[

@@ -308,6 +308,10 @@ fn common<'a>(
         Ok(expires) => expires,
         Err(_) => Some(MALFORMED_EXPIRES_SECS),
     };
+    update.waiting_since = match &run.cx {
+        Context::Request(cx) => cx.waiting_since(),
+        _ => None,
+    };
     update.path = path;
     update.received = received;
     update.flow = u64::from(run.path().listener.0);
@@ -337,7 +341,7 @@ fn update(
     let contacts = message.contacts();
     let request = if contacts.is_star() {
         let count = message.contacts().count().max(1);
-        Register::star(count, common.expires, common.call_id, common.cseq).map_err(Bad::Refused)?
+        Register::star(count, common).map_err(Bad::Refused)?
     } else {
         for contact in contacts {
             let contact = contact.map_err(|_| Bad::Contact)?;
@@ -546,6 +550,10 @@ fn refusal(
                     (-1, status, "Interval Too Brief")
                 }
                 Refusal::OutOfOrder => (-1, status, "CSeq Out of Order"),
+                Refusal::Overtaken => {
+                    push_retry_after(&run.settings.registrar, headers);
+                    (-1, status, "Overtaken By A Later Request")
+                }
                 Refusal::StarWithOthers => (-1, status, "Star With Other Contacts"),
                 Refusal::StarExpiresNotZero => (-1, status, "Star Needs Expires 0"),
                 Refusal::BindingTooLarge { .. } => (-1, status, "Contact Too Large"),

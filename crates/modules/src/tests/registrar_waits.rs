@@ -307,6 +307,41 @@ fn where_others_write_the_database_is_read_before_a_register_is_applied() {
     rig.assert_at_rest();
 }
 
+/// RFC 3261 §10.3: REGISTERs "MUST be processed by a registrar in the order that they are received"; one that was read for
+/// too late fails.
+#[test]
+fn a_register_that_was_overtaken_while_it_waited_is_refused() {
+    let star = || {
+        Request::new("REGISTER", "sip:127.0.0.1", BOB)
+            .call("star")
+            .line("Contact: *")
+            .line("Expires: 0")
+            .text()
+    };
+    let other = || Request::new("REGISTER", "sip:127.0.0.1", BOB).call("other").line(OTHER).text();
+    for (first, second, bound) in [
+        (register(1).line(OTHER).text(), star(), &[][..]),
+        (star(), other(), &["sip:bob@10.0.0.2"]),
+        (register(1).line(OTHER).text(), other(), &["sip:bob@10.0.0.2"]),
+    ] {
+        let mut rig = rig_with(3, "");
+        rig.waits(&first);
+        rig.now += Duration::from_millis(5);
+        rig.waits(&second);
+        rig.now += Duration::from_millis(5);
+        rig.asks.swap(0, 1);
+        // The one that came later is read for, applied and committed.
+        assert!(rig.answer_first(Answer::Done).is_empty());
+        rig.asks.swap(0, 1);
+        assert_eq!(rig.answered(Answer::Done).first(), KEPT);
+        let late = rig.answered(Answer::Done);
+        assert_eq!(late.first(), "SIP/2.0 500 Overtaken By A Later Request");
+        assert!(late.header("Retry-After").is_some());
+        assert_eq!(rig.bound(), bound);
+        rig.assert_at_rest();
+    }
+}
+
 #[test]
 fn a_register_that_cannot_read_first_is_not_applied() {
     for (answer, status) in [(Answer::Failed, AWAY), (Answer::Refused, REFUSED)] {
