@@ -24,8 +24,8 @@ use crate::{Bindings, Contact, StoreError, Written};
 
 mod page;
 
-pub(crate) use page::Page;
-pub use page::Records;
+pub use page::{Draft, Records};
+pub(crate) use page::{Page, texts};
 
 /// The table of the pages.
 pub(crate) const TABLE: &str = "strowger_journal";
@@ -69,21 +69,23 @@ impl Encoder {
     /// # Errors
     ///
     /// Why that table cannot hold it, in a sentence; nothing is appended.
-    pub fn save(&self, table: usize, contact: &Contact<'_>, records: &mut Vec<u8>) -> Result<(), String> {
+    pub fn save(&self, table: usize, contact: &Contact<'_>, draft: &mut Draft) -> Result<(), String> {
         page::check(contact)?;
+        let same = draft.same(contact);
         if let Some((_, Some(shape))) = self.tables.get(table)
-            && !shape.holds_plainly(contact)
+            // What the row before had, the table can hold.
+            && !shape.holds_plainly(contact, |text| same.text(text))
         {
             shape.fit(contact)?;
         }
-        page::save(records, contact);
+        draft.save(contact, same);
         Ok(())
     }
 
     /// Appends the record of a binding that is gone.
-    pub fn remove(&self, table: usize, contact: &Contact<'_>, records: &mut Vec<u8>) {
+    pub fn remove(&self, table: usize, contact: &Contact<'_>, draft: &mut Draft) {
         if let Some((name, _)) = self.tables.get(table) {
-            page::remove(records, ruid_of(name, contact));
+            draft.remove(ruid_of(name, contact));
         }
     }
 }

@@ -40,7 +40,7 @@ pub use batch::{Batch, Change, What};
 pub use bindings::{Bindings, Contact, LeftOut, Written};
 pub use database::{Database, Needed};
 pub use error::StoreError;
-pub use journal::{Encoder, Journal, Records};
+pub use journal::{Draft, Encoder, Journal, Records};
 pub use selector::{Select, Selected, Selector, SelectorState};
 pub use url::Url;
 pub use user::User;

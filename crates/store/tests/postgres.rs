@@ -108,7 +108,7 @@ fn rows_that_only_the_database_refuses_are_found() {
     let mut batch = Batch::default();
     let mut records = Records::default();
     for row in &rows {
-        records.push(0, &record(&encoder, What::Save, row).unwrap());
+        records.push(0, &mut record(&encoder, What::Save, row).unwrap());
         batch.save("location", row);
     }
     journal.end_generation();

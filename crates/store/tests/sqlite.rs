@@ -85,7 +85,7 @@ fn rows_that_are_refused_again_and_again_do_not_fill_the_disk() {
     rows.save("location", &alice);
     let mut records = Records::default();
     for _ in 0..5_000 {
-        records.push(0, &record(&encoder, What::Save, &alice).unwrap());
+        records.push(0, &mut record(&encoder, What::Save, &alice).unwrap());
     }
     journal.end_generation();
     // Refused at once, and not before the transaction is to be committed.

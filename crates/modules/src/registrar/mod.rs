@@ -71,7 +71,13 @@ static PARAMETERS: &[ParameterDecl] = &[
         "Whether `lookup` makes targets of all contacts, or only of the best one.",
     ),
     int_parameter("case_sensitive", (0, 1), 0, "", "Whether `Alice` and `alice` are two users."),
-    int_parameter("retry_after", (0, 86_400), 5, "s", "The Retry-After of a 503, and of a 500 that passes by itself; 0, none."),
+    int_parameter(
+        "retry_after",
+        (0, 86_400),
+        5,
+        "s",
+        "The Retry-After of a 503, and of a 500 that passes by itself; 0, none.",
+    ),
     int_parameter(
         "method_filtering",
         (0, 1),

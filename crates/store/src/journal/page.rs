@@ -1,18 +1,21 @@
 //! A page of the journal: changes of one table, in the order in which they were made.
 //!
-//! All numbers are little-endian. A page is the format's number (1), the records of the changes one after another, and the
+//! All numbers are little-endian. A page is the format's number (2), the records of the changes one after another, and the
 //! CRC-32 of all that. A record is its kind, one byte, and
 //!
 //! - removed (0), the row goes: its identifier, 16 bytes;
-//! - saved (1): the row's numbers (see [`save`]) and its texts.
+//! - saved (1): sixteen marks, the row's numbers and its texts (see [`Draft::save`]). What the row saved before it has, too,
+//!   is not repeated: the marks say so.
 //!
 //! A text is its length, 16 bits, and its bytes.
+
+use std::ops::Range;
 
 use crate::Contact;
 use crate::batch::Batch;
 use crate::ruid::Ruid;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const REMOVED: u8 = 0;
 const SAVED: u8 = 1;
 
@@ -64,9 +67,9 @@ struct Open {
 }
 
 impl Records {
-    /// Adds what an [`Encoder`](crate::Encoder) has written down for the `table`th table, one record or more.
-    pub fn push(&mut self, table: usize, records: &[u8]) {
-        if records.is_empty() {
+    /// Takes what an [`Encoder`](crate::Encoder) has written down for the `table`th table; the draft is empty then.
+    pub fn push(&mut self, table: usize, draft: &mut Draft) {
+        if draft.is_empty() {
             return;
         }
         // The last one of each table can be written on.
@@ -78,7 +81,9 @@ impl Records {
             self.pages.push(Open { table, bytes, is_sealed: false });
             self.pages.len() - 1
         });
-        self.pages[at].bytes.extend_from_slice(records);
+        self.pages[at].bytes.extend_from_slice(&draft.bytes);
+        draft.bytes.clear();
+        draft.last = Last::default();
     }
 
     /// Whether there is none.
@@ -115,37 +120,125 @@ impl Records {
     }
 }
 
-/// Appends the record of a row that goes.
-pub(crate) fn remove(bytes: &mut Vec<u8>, ruid: Ruid) {
-    bytes.push(REMOVED);
-    bytes.extend(ruid.bits().to_le_bytes());
+/// Records of one table in the order in which the changes were made, until [`Records`] takes them.
+#[derive(Debug, Default)]
+pub struct Draft {
+    bytes: Vec<u8>,
+    last: Last,
 }
 
-/// Appends the record of a row that is saved, which has passed [`check`].
-pub(crate) fn save(bytes: &mut Vec<u8>, row: &Contact<'_>) {
-    let texts = texts(row);
-    bytes.reserve(NUMBERS + texts.iter().map(|text| 2 + text.len()).sum::<usize>());
-    let mut numbers = [0; NUMBERS];
-    numbers[0] = SAVED;
-    numbers[1..9].copy_from_slice(&row.expires_unix_micros.to_le_bytes());
-    numbers[9..17].copy_from_slice(&row.modified_unix_micros.to_le_bytes());
-    numbers[17..19].copy_from_slice(&row.q.to_le_bytes());
-    let others = [row.cseq, row.flags, row.cflags, row.reg_id, row.methods.unwrap_or(0)];
-    for (place, number) in numbers[19..39].chunks_exact_mut(4).zip(others) {
-        place.copy_from_slice(&number.to_le_bytes());
-    }
-    numbers[39] = u8::from(row.methods.is_some());
-    bytes.extend_from_slice(&numbers);
-    for text in texts {
-        bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-        bytes.extend_from_slice(&text[..text.len().min(TEXT_MAX)]);
+/// The row that was saved last; before the first one of a draft it is a row of nothing.
+#[derive(Debug, Default)]
+struct Last {
+    is_there: bool,
+    /// Where its texts are in the draft.
+    texts: [Range<usize>; TEXTS],
+    others: Others,
+}
+
+/// Numbers that most rows have in common.
+type Others = ([u32; 3], Option<u32>);
+
+/// What a row has in common with the one that was saved before it: a bit for each of its texts, the lowest first, and one
+/// for its numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Same(u16);
+
+impl Same {
+    const OTHERS: u16 = 1 << TEXTS;
+
+    /// Whether it has this text, by its place in [`texts`].
+    pub(crate) fn text(self, place: usize) -> bool {
+        self.0 & 1 << place != 0
     }
 }
 
-/// Bytes of a saved row's kind and numbers.
-const NUMBERS: usize = 40;
+/// The mark of a row that names its methods.
+const METHODS: u16 = Same::OTHERS << 1;
+/// The mark of the first row that is saved in a draft: what it has in common it has with a row of nothing.
+const FIRST: u16 = METHODS << 1;
 
-fn texts<'a>(row: &Contact<'a>) -> [&'a [u8]; 9] {
+/// Bytes of a saved row's kind, marks and numbers.
+const NUMBERS: usize = 25;
+
+impl Draft {
+    /// Its bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Whether it has no record.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Gives memory back that an empty draft does not need, beyond so many bytes.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        self.bytes.shrink_to(bytes);
+    }
+
+    /// Appends the record of a row that goes.
+    pub(crate) fn remove(&mut self, ruid: Ruid) {
+        self.bytes.push(REMOVED);
+        self.bytes.extend(ruid.bits().to_le_bytes());
+    }
+
+    /// What a row need not repeat.
+    pub(crate) fn same(&self, row: &Contact<'_>) -> Same {
+        let mut same = if others(row) == self.last.others { Same::OTHERS } else { 0 };
+        for (place, (text, last)) in texts(row).into_iter().zip(&self.last.texts).enumerate() {
+            same |= u16::from(*text == self.bytes[last.clone()]) << place;
+        }
+        Same(same)
+    }
+
+    /// Appends the record of a row that is saved, which has passed [`check`]: the marks, when it expires and when it was
+    /// modified, in microseconds since 1970, 64 bits each; `q` in thousandths, 16 bits; `CSeq`; flags, `cflags`, `reg-id`
+    /// and methods, 32 bits each; and the texts.
+    pub(crate) fn save(&mut self, row: &Contact<'_>, same: Same) {
+        let texts = texts(row);
+        self.bytes.reserve(NUMBERS + 16 + texts.iter().map(|text| 2 + text.len()).sum::<usize>());
+        let mut numbers = [0; NUMBERS];
+        let mark = |is_set: bool, mark: u16| if is_set { mark } else { 0 };
+        let marks = same.0 | mark(row.methods.is_some(), METHODS) | mark(!self.last.is_there, FIRST);
+        self.last.is_there = true;
+        numbers[0] = SAVED;
+        numbers[1..3].copy_from_slice(&marks.to_le_bytes());
+        numbers[3..11].copy_from_slice(&row.expires_unix_micros.to_le_bytes());
+        numbers[11..19].copy_from_slice(&row.modified_unix_micros.to_le_bytes());
+        numbers[19..21].copy_from_slice(&row.q.to_le_bytes());
+        numbers[21..25].copy_from_slice(&row.cseq.to_le_bytes());
+        self.bytes.extend_from_slice(&numbers);
+        if same.0 & Same::OTHERS == 0 {
+            self.last.others = others(row);
+            let (others, methods) = self.last.others;
+            for number in others.into_iter().chain([methods.unwrap_or(0)]) {
+                self.bytes.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+        for (place, text) in texts.into_iter().enumerate() {
+            if same.text(place) {
+                continue;
+            }
+            let text = &text[..text.len().min(TEXT_MAX)];
+            self.bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+            self.last.texts[place] = self.bytes.len()..self.bytes.len() + text.len();
+            self.bytes.extend_from_slice(text);
+        }
+    }
+}
+
+/// Texts of a row.
+const TEXTS: usize = 9;
+
+fn others(row: &Contact<'_>) -> Others {
+    ([row.flags, row.cflags, row.reg_id], row.methods)
+}
+
+/// The texts of a row, in the order of a page.
+pub(crate) fn texts<'a>(row: &Contact<'a>) -> [&'a [u8]; TEXTS] {
     [
         row.username,
         row.domain,
@@ -169,23 +262,29 @@ pub(crate) fn read(table: &str, page: &[u8], batch: &mut Batch) -> Result<(), St
     if crc32fast::hash(changes) != u32::from_le_bytes(*check) {
         return Err("its checksum is wrong".to_string());
     }
-    let mut reader = Reader(changes);
+    let mut reader = Reader { rest: changes, last: Contact::default() };
     let [format] = reader.take().ok_or("it is too short")?;
     if format != FORMAT {
-        return Err(format!("it is of format {format}, which a later version wrote"));
+        return Err(format!(
+            "it is of format {format}, which another version wrote: start and stop that one first"
+        ));
     }
-    while !reader.0.is_empty() {
+    while !reader.rest.is_empty() {
         reader.change(table, batch).ok_or("a change is not whole")?;
     }
     Ok(())
 }
 
-struct Reader<'a>(&'a [u8]);
+struct Reader<'a> {
+    rest: &'a [u8],
+    /// The row that was saved last.
+    last: Contact<'a>,
+}
 
 impl<'a> Reader<'a> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
+        let (taken, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
         Some(*taken)
     }
 
@@ -195,43 +294,54 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self) -> Option<&'a [u8]> {
         let length = u16::from_le_bytes(self.take()?);
-        let (text, rest) = self.0.split_at_checked(usize::from(length))?;
-        self.0 = rest;
+        let (text, rest) = self.rest.split_at_checked(usize::from(length))?;
+        self.rest = rest;
         Some(text)
     }
 
     fn change(&mut self, table: &str, batch: &mut Batch) -> Option<()> {
         match self.take()? {
             [REMOVED] => batch.note_row(table, Ruid::from_bits(u128::from_le_bytes(self.take()?)), None),
-            [SAVED] => batch.save(table, &self.saved()?),
+            [SAVED] => {
+                self.last = self.saved()?;
+                batch.save(table, &self.last);
+            }
             _ => return None,
         }
         Some(())
     }
 
-    /// What [`save`] put.
+    /// What [`Draft::save`] put.
     fn saved(&mut self) -> Option<Contact<'a>> {
+        let marks = u16::from_le_bytes(self.take()?);
+        let last = if marks & FIRST == 0 { self.last } else { Contact::default() };
         let mut row = Contact {
             expires_unix_micros: u64::from_le_bytes(self.take()?),
             modified_unix_micros: u64::from_le_bytes(self.take()?),
             q: u16::from_le_bytes(self.take()?),
             cseq: self.number()?,
-            flags: self.number()?,
-            cflags: self.number()?,
-            reg_id: self.number()?,
-            ..Contact::default()
+            ..last
         };
-        let methods = self.number()?;
-        row.methods = (self.take()? != [0]).then_some(methods);
-        row.username = self.text()?;
-        row.domain = self.text()?;
-        row.contact = self.text()?;
-        row.received = self.text()?;
-        row.path = self.text()?;
-        row.call_id = self.text()?;
-        row.user_agent = self.text()?;
-        row.socket = self.text()?;
-        row.instance = self.text()?;
+        if marks & Same::OTHERS == 0 {
+            (row.flags, row.cflags, row.reg_id) = (self.number()?, self.number()?, self.number()?);
+            row.methods = self.number().map(|methods| (marks & METHODS != 0).then_some(methods))?;
+        }
+        let texts = [
+            &mut row.username,
+            &mut row.domain,
+            &mut row.contact,
+            &mut row.received,
+            &mut row.path,
+            &mut row.call_id,
+            &mut row.user_agent,
+            &mut row.socket,
+            &mut row.instance,
+        ];
+        for (place, text) in texts.into_iter().enumerate() {
+            if !Same(marks).text(place) {
+                *text = self.text()?;
+            }
+        }
         Some(row)
     }
 }

@@ -1,6 +1,6 @@
 //! Pages come back as they were written, or not at all.
 
-use super::page::{self, Records};
+use super::page::{self, Draft, Records};
 use crate::Contact;
 use crate::batch::{Batch, ruid_of};
 
@@ -31,10 +31,19 @@ fn bob() -> Contact<'static> {
     Contact { username: b"bob", ..Contact::default() }
 }
 
-fn record(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    write(&mut bytes);
-    bytes
+fn saved(rows: &[Contact<'_>]) -> Draft {
+    let mut draft = Draft::default();
+    for row in rows {
+        let same = draft.same(row);
+        draft.save(row, same);
+    }
+    draft
+}
+
+fn removed(row: &Contact<'_>) -> Draft {
+    let mut draft = Draft::default();
+    draft.remove(ruid_of("location", row));
+    draft
 }
 
 fn pages(records: &mut Records) -> Vec<(usize, Vec<u8>)> {
@@ -43,9 +52,9 @@ fn pages(records: &mut Records) -> Vec<(usize, Vec<u8>)> {
 
 fn sample() -> Vec<u8> {
     let mut records = Records::default();
-    records.push(0, &record(|bytes| page::save(bytes, &bob())));
-    records.push(0, &record(|bytes| page::remove(bytes, ruid_of("location", &bob()))));
-    records.push(0, &record(|bytes| page::save(bytes, &whole())));
+    records.push(0, &mut saved(&[bob()]));
+    records.push(0, &mut removed(&bob()));
+    records.push(0, &mut saved(&[whole()]));
     pages(&mut records).remove(0).1
 }
 
@@ -59,14 +68,46 @@ fn changes_come_back() {
     assert!(table.removals().eq([ruid_of("location", &bob())]));
 }
 
+/// Rows that have much in common, of several drafts, with one that goes between them.
+#[test]
+fn what_rows_have_in_common_is_written_once() {
+    let names: Vec<String> = (0..100).map(|number| format!("user{number}")).collect();
+    let odd = |number: usize| Contact {
+        username: names[number].as_bytes(),
+        contact: if number.is_multiple_of(3) { b"" } else { b"sip:a@192.0.2.1" },
+        path: if number.is_multiple_of(7) { b"<sip:edge.example.com;lr>" } else { b"" },
+        methods: [None, Some(0), Some(7)][number % 3],
+        cflags: (number as u32) / 50,
+        cseq: number as u32,
+        ..whole()
+    };
+    let rows: Vec<Contact<'_>> = (0..100).map(odd).chain([Contact::default(), odd(1)]).collect();
+    let mut records = Records::default();
+    for (number, rows) in rows.chunks(17).enumerate() {
+        let mut draft = saved(rows);
+        assert!(draft.len() < rows.len() * 80 + 200, "{} bytes", draft.len());
+        draft.remove(ruid_of("location", &bob()));
+        records.push(0, &mut draft);
+        assert!(draft.is_empty(), "{number}");
+    }
+    let mut back = Batch::default();
+    page::read("location", &pages(&mut records).remove(0).1, &mut back).unwrap();
+    let table = back.changes().next().unwrap();
+    let mut found: Vec<String> = back.saves(table).map(|(_, contact)| format!("{contact:?}")).collect();
+    let mut expected: Vec<String> = rows[..101].iter().map(|row| format!("{row:?}")).collect();
+    found.sort();
+    expected.sort();
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn each_table_has_pages_of_its_own_and_many_changes_have_several() {
     let mut records = Records::default();
     for number in 0..10_000 {
         let name = format!("sip:{number}@192.0.2.1");
         let row = Contact { contact: name.as_bytes(), ..whole() };
-        records.push(0, &record(|bytes| page::save(bytes, &row)));
-        records.push(1, &record(|bytes| page::save(bytes, &bob())));
+        records.push(0, &mut saved(&[row]));
+        records.push(1, &mut saved(&[bob()]));
     }
     let written = pages(&mut records);
     let of = |table| written.iter().filter(|(of, _)| *of == table).count();
@@ -83,9 +124,9 @@ fn each_table_has_pages_of_its_own_and_many_changes_have_several() {
 #[test]
 fn what_comes_after_a_page_was_written_goes_on_another() {
     let mut records = Records::default();
-    records.push(0, &record(|bytes| page::save(bytes, &whole())));
+    records.push(0, &mut saved(&[whole()]));
     let first = pages(&mut records);
-    records.push(0, &record(|bytes| page::remove(bytes, ruid_of("location", &whole()))));
+    records.push(0, &mut removed(&whole()));
     let again = pages(&mut records);
     assert_eq!((first.len(), again.len()), (1, 2));
     assert_eq!(first[0], again[0]);
@@ -94,7 +135,7 @@ fn what_comes_after_a_page_was_written_goes_on_another() {
     assert_eq!(back.saves(back.changes().next().unwrap()).count(), 0, "the last change counts");
     records.clear();
     assert!(records.is_empty() && records.bytes() == 0);
-    records.push(0, &record(|bytes| page::save(bytes, &bob())));
+    records.push(0, &mut saved(&[bob()]));
     let fresh = pages(&mut records);
     let mut back = Batch::default();
     page::read("location", &fresh[0].1, &mut back).unwrap();
@@ -112,7 +153,7 @@ fn a_page_that_nobody_wrote_so_is_refused() {
         assert!(refused(&bad), "byte {at}");
     }
     let sealed = |changes: &[u8]| [changes, &crc32fast::hash(changes).to_le_bytes()].concat();
-    assert!(page::read("location", &sealed(&[2]), &mut Batch::default()).unwrap_err().contains("format 2"));
+    assert!(page::read("location", &sealed(&[1]), &mut Batch::default()).unwrap_err().contains("format 1"));
     // Whatever stands under a checksum that is right: an answer and no panic.
     let changes = &good[..good.len() - 4];
     for at in 1..changes.len() {

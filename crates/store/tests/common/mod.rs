@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime};
 
 use store::{
-    Batch, Bindings, Contact, Database, Encoder, Journal, Needed, Records, Select, Selected, Selector,
+    Batch, Bindings, Contact, Database, Draft, Encoder, Journal, Needed, Records, Select, Selected, Selector,
     StoreError, User, What,
 };
 
@@ -162,13 +162,13 @@ pub fn save(bindings: &mut Bindings, contacts: &[Contact<'_>]) {
 }
 
 /// What the journal keeps of a table named `location`.
-pub fn record(encoder: &Encoder, what: What, contact: &Contact<'_>) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
+pub fn record(encoder: &Encoder, what: What, contact: &Contact<'_>) -> Result<Draft, String> {
+    let mut draft = Draft::default();
     match what {
-        What::Save => encoder.save(0, contact, &mut bytes)?,
-        _ => encoder.remove(0, contact, &mut bytes),
+        What::Save => encoder.save(0, contact, &mut draft)?,
+        _ => encoder.remove(0, contact, &mut draft),
     }
-    Ok(bytes)
+    Ok(draft)
 }
 
 /// Commits these bindings to the journal.
@@ -177,10 +177,11 @@ pub fn save_to(
     (journal, encoder): &mut (Journal, Encoder),
     contacts: &[Contact<'_>],
 ) {
-    let mut records = Records::default();
+    let (mut records, mut draft) = (Records::default(), Draft::default());
     for contact in contacts {
-        records.push(0, &record(encoder, What::Save, contact).unwrap());
+        encoder.save(0, contact, &mut draft).unwrap();
     }
+    records.push(0, &mut draft);
     bindings.commit(journal, &mut records, &Batch::default(), false).unwrap();
 }
 
@@ -271,7 +272,7 @@ pub fn a_journal_keeps_what_was_committed(database: &Database, rounds: u64) {
             for _ in 0..random(600) {
                 let (user, cseq) = (random(3_000), (random(6) > 0).then_some((round * 100 + number) as u32));
                 let what = if cseq.is_some() { What::Save } else { What::Remove };
-                records.push(0, &record(&encoder, what, &row(&user.to_string(), cseq, now)).unwrap());
+                records.push(0, &mut record(&encoder, what, &row(&user.to_string(), cseq, now)).unwrap());
                 model.insert(user, cseq);
                 dirty.insert(user);
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::Value;
-use store::{Batch, Contact, Database, Records, Url};
+use store::{Batch, Contact, Database, Draft, Records, Url};
 
 use super::users::tests::{added, changed};
 use super::{AdminError, contacts, db, users};
@@ -98,9 +98,9 @@ fn stored() -> Scratch {
     bindings.write(&batch).unwrap();
     // The other one is where a server that was killed has left it.
     let (mut journal, encoder) = bindings.journal(&["location".to_owned()]).unwrap().unwrap();
-    let (mut records, mut record) = (Records::default(), Vec::new());
-    encoder.save(0, &alice(b"sip:alice@192.0.2.2:5060"), &mut record).unwrap();
-    records.push(0, &record);
+    let (mut records, mut draft) = (Records::default(), Draft::default());
+    encoder.save(0, &alice(b"sip:alice@192.0.2.2:5060"), &mut draft).unwrap();
+    records.push(0, &mut draft);
     bindings.commit(&mut journal, &mut records, &Batch::default(), false).unwrap();
     scratch
 }

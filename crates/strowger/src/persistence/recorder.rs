@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use location::{Binding, Change};
-use store::{Encoder, Records};
+use store::{Draft, Encoder, Records};
 
 use super::rows::RowMaker;
 use crate::striped::{STRIPES, Striped};
@@ -41,7 +41,7 @@ struct Refused {
 #[derive(Debug, Default)]
 struct Sheet {
     /// Of each table, what was written down since the sheet was taken.
-    tables: Vec<Vec<u8>>,
+    tables: Vec<Draft>,
     /// How many changes.
     changes: usize,
     refused: VecDeque<Refused>,
@@ -93,7 +93,8 @@ impl Recorders {
     /// Has every change of `location` recorded from now on.
     pub(super) fn start(location: &Striped, maker: RowMaker, encoder: Encoder) -> Recorders {
         let tables = maker.tables().len();
-        let sheet = || Mutex::new(Sheet { tables: vec![Vec::new(); tables], ..Sheet::default() });
+        let drafts = || (0..tables).map(|_| Draft::default()).collect();
+        let sheet = || Mutex::new(Sheet { tables: drafts(), ..Sheet::default() });
         let sheets = (0..SHEETS).map(|_| sheet()).collect();
         let shared = Arc::new(Shared { maker, encoder, sheets, refused: AtomicUsize::new(0) });
         location.record_changes(&mut |stripe| Box::new(Recorder { shared: shared.clone(), stripe }));
@@ -105,10 +106,9 @@ impl Recorders {
         // With the stripes: no REGISTER is half on the sheet.
         location.hold::<SHEET_STRIPES, _>(first, || {
             let mut sheet = self.0.sheet(first);
-            for (table, bytes) in sheet.tables.iter_mut().enumerate() {
-                records.push(table, bytes);
-                bytes.clear();
-                bytes.shrink_to(SHEET_BYTES_KEPT);
+            for (table, draft) in sheet.tables.iter_mut().enumerate() {
+                records.push(table, draft);
+                draft.shrink_to(SHEET_BYTES_KEPT);
             }
             let (refusals, reason) = std::mem::take(&mut sheet.refusals);
             Taken {
@@ -158,14 +158,14 @@ impl location::Recorder for Recorder {
         let (Change::Saved(binding) | Change::Removed(binding)) = change;
         let (stored, row) = maker.row(binding);
         let table = maker.table_place(stored.table);
-        let Some(records) = sheet.tables.get_mut(table) else { return };
+        let Some(draft) = sheet.tables.get_mut(table) else { return };
         sheet.changes += 1;
-        if sheet.is_overfull || records.len() >= SHEET_BYTES_MAX {
+        if sheet.is_overfull || draft.len() >= SHEET_BYTES_MAX {
             sheet.is_overfull = true;
             return;
         }
-        let Change::Saved(_) = change else { return encoder.remove(table, &row, records) };
-        if let Err(reason) = encoder.save(table, &row, records) {
+        let Change::Saved(_) = change else { return encoder.remove(table, &row, draft) };
+        if let Err(reason) = encoder.save(table, &row, draft) {
             sheet.refusals = (sheet.refusals.0 + 1, reason);
             if sheet.refused.len() >= REFUSED_MAX {
                 sheet.refused.pop_front();
