@@ -131,25 +131,25 @@ pub struct Draft {
 #[derive(Debug, Default)]
 struct Last {
     is_there: bool,
-    /// Where its texts are in the draft.
-    texts: [Range<usize>; TEXTS],
+    /// Where those of its texts that others may have are in the draft.
+    texts: [Range<usize>; SHARED],
     others: Others,
 }
 
 /// Numbers that most rows have in common.
 type Others = ([u32; 3], Option<u32>);
 
-/// What a row has in common with the one that was saved before it: a bit for each of its texts, the lowest first, and one
-/// for its numbers.
+/// What a row has in common with the one that was saved before it: a bit for each text that it may have, the lowest first,
+/// and one for its numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Same(u16);
 
 impl Same {
-    const OTHERS: u16 = 1 << TEXTS;
+    const OTHERS: u16 = 1 << SHARED;
 
     /// Whether it has this text, by its place in [`texts`].
     pub(crate) fn text(self, place: usize) -> bool {
-        self.0 & 1 << place != 0
+        place < SHARED && self.0 & 1 << place != 0
     }
 }
 
@@ -189,7 +189,8 @@ impl Draft {
     pub(crate) fn same(&self, row: &Contact<'_>) -> Same {
         let mut same = if others(row) == self.last.others { Same::OTHERS } else { 0 };
         for (place, (text, last)) in texts(row).into_iter().zip(&self.last.texts).enumerate() {
-            same |= u16::from(*text == self.bytes[last.clone()]) << place;
+            let last = &self.bytes[last.clone()];
+            same |= u16::from(text.len() == last.len() && (text.is_empty() || text == last)) << place;
         }
         Same(same)
     }
@@ -224,7 +225,9 @@ impl Draft {
             }
             let text = &text[..text.len().min(TEXT_MAX)];
             self.bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-            self.last.texts[place] = self.bytes.len()..self.bytes.len() + text.len();
+            if let Some(last) = self.last.texts.get_mut(place) {
+                *last = self.bytes.len()..self.bytes.len() + text.len();
+            }
             self.bytes.extend_from_slice(text);
         }
     }
@@ -232,6 +235,8 @@ impl Draft {
 
 /// Texts of a row.
 const TEXTS: usize = 9;
+/// The first of them, which rows may have in common.
+const SHARED: usize = 6;
 
 fn others(row: &Contact<'_>) -> Others {
     ([row.flags, row.cflags, row.reg_id], row.methods)
@@ -240,15 +245,15 @@ fn others(row: &Contact<'_>) -> Others {
 /// The texts of a row, in the order of a page.
 pub(crate) fn texts<'a>(row: &Contact<'a>) -> [&'a [u8]; TEXTS] {
     [
-        row.username,
         row.domain,
-        row.contact,
         row.received,
         row.path,
-        row.call_id,
         row.user_agent,
         row.socket,
         row.instance,
+        row.username,
+        row.contact,
+        row.call_id,
     ]
 }
 
@@ -327,15 +332,15 @@ impl<'a> Reader<'a> {
             row.methods = self.number().map(|methods| (marks & METHODS != 0).then_some(methods))?;
         }
         let texts = [
-            &mut row.username,
             &mut row.domain,
-            &mut row.contact,
             &mut row.received,
             &mut row.path,
-            &mut row.call_id,
             &mut row.user_agent,
             &mut row.socket,
             &mut row.instance,
+            &mut row.username,
+            &mut row.contact,
+            &mut row.call_id,
         ];
         for (place, text) in texts.into_iter().enumerate() {
             if !Same(marks).text(place) {
