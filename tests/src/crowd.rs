@@ -23,8 +23,6 @@ const CONTACTS_MAX: u64 = 4;
 /// Expiries are told in whole seconds, rounded somehow, by a clock that is read for many messages at once; a server that
 /// gets no processor meanwhile tells them late.
 const ROUNDING: Duration = Duration::from_millis(2_500);
-/// What rounding up alone can add.
-const SECOND: Duration = Duration::from_secs(1);
 
 /// Numbers that are the same for the same seed (SplitMix64).
 #[derive(Clone, Debug)]
@@ -425,7 +423,7 @@ impl Crowd {
                 load.accepted += 1;
                 let expected = user.after(wanted, *removes_all, pending.sent, now);
                 match expected.agree(answer, pending.sent, now) {
-                    Ok((state, _)) => user.remember(state),
+                    Ok(state) => user.remember(state),
                     Err(why) => panic!("the 200 lists other contacts ({why}):\n{}{answer}", request()),
                 }
             }
@@ -499,16 +497,14 @@ impl User {
         };
         let possible = self.history.iter().skip(first).rev().chain(&self.maybe);
         let mut reasons = String::new();
-        let mut found: Option<(State, Duration)> = None;
+        let mut found: Option<State> = None;
         for state in possible {
             match state.agree(answer, asked, came) {
-                // Two may differ by less than what the clocks are granted: who believed the wrong one would miss its
-                // contact, or find it too long there, at the next death.
-                Ok((state, off)) => {
-                    if found.as_ref().is_none_or(|(_, least)| off < *least) {
-                        found = Some((state, off));
-                    }
-                }
+                // Any of those that fit may be what is there, and they differ in the expiries.
+                Ok(state) => match &mut found {
+                    Some(found) => found.widen(&state),
+                    None => found = Some(state),
+                },
                 Err(why) => {
                     // Writing to a String cannot fail.
                     let _ = write!(reasons, "\n  not {}: {why}", state.describe(came));
@@ -518,18 +514,17 @@ impl User {
         let listed = listed(answer).map_or_else(|error| error, |listed| format!("{listed:?}"));
         self.maybe.clear();
         let name = &self.name;
-        let (state, _) = found.ok_or_else(|| format!("{name} has {listed}{reasons}"))?;
+        let state = found.ok_or_else(|| format!("{name} has {listed}{reasons}"))?;
         self.history = VecDeque::from([state]);
         Ok(())
     }
 }
 
 impl State {
-    /// Whether an answer lists what this state says; the state in the order of the answer, and how far the expiries
-    /// are off beyond their rounding to whole seconds.
-    fn agree(&self, answer: &Message, asked: Instant, came: Instant) -> Result<(State, Duration), String> {
+    /// Whether an answer lists what this state says; the state in the order of the answer.
+    fn agree(&self, answer: &Message, asked: Instant, came: Instant) -> Result<State, String> {
         let listed = listed(answer)?;
-        let (mut bindings, mut off) = (Vec::new(), Duration::ZERO);
+        let mut bindings = Vec::new();
         for (place, (uri, q, seconds)) in listed.iter().enumerate() {
             if listed[..place].iter().any(|(other, ..)| other == uri) {
                 return Err(format!("{uri} is doubled"));
@@ -541,10 +536,10 @@ impl State {
                 return Err(format!("{uri} has q {q:?} instead of {:?}", binding.q));
             }
             let lasting = Duration::from_secs(*seconds);
-            let late = (asked + lasting).saturating_duration_since(binding.expires.1 + SECOND);
-            let early = binding.expires.0.saturating_duration_since(came + lasting);
-            off += late.max(early);
-            if late + SECOND > ROUNDING || early > ROUNDING {
+            let margin = ROUNDING;
+            let is_late = asked + lasting > binding.expires.1 + margin;
+            let is_early = came + lasting + margin < binding.expires.0;
+            if is_late || is_early {
                 let expected = (binding.expires.0 - asked, binding.expires.1.saturating_duration_since(came));
                 return Err(format!("{uri} expires in {seconds} s instead of {expected:?}"));
             }
@@ -564,7 +559,17 @@ impl State {
                 return Err(format!("the order was {expected:?}"));
             }
         }
-        Ok((State { since: self.since, bindings, is_ordered: true }, off))
+        Ok(State { since: self.since, bindings, is_ordered: true })
+    }
+
+    /// It may be the other state, too, that a registrar has: the contacts are the same ones.
+    fn widen(&mut self, other: &State) {
+        for binding in &mut self.bindings {
+            if let Some(other) = other.bindings.iter().find(|other| other.uri == binding.uri) {
+                let (from, to) = other.expires;
+                binding.expires = (binding.expires.0.min(from), binding.expires.1.max(to));
+            }
+        }
     }
 
     fn describe(&self, now: Instant) -> String {
@@ -617,23 +622,21 @@ mod tests {
     }
 
     #[test]
-    fn of_two_states_that_may_be_there_the_one_that_fits_best_is_believed() {
+    fn either_of_two_states_that_may_be_there_is_believed() {
         let now = Instant::now();
-        let uri = "sip:user1@192.0.2.1";
+        let (uri, second) = ("sip:user1@192.0.2.1", Duration::from_secs(1));
         let answer = |seconds| {
             let text =
                 format!("SIP/2.0 200 OK\r\nContact: <{uri}>;expires={seconds}\r\nContent-Length: 0\r\n\r\n");
             Message::parse(text.as_bytes()).expect("a message")
         };
-        for (told, seconds) in [(4, 4), (2, 2), (5, 4)] {
+        let judged = |told| {
             let mut user = user_of(&[(uri, now, 4), (uri, now, 2)]);
-            user.judge(&answer(told), Promise::WriteBack(now - SECOND), now, now).expect("one of them fits");
-            assert_eq!(user.last().bindings[0].expires.1, now + Duration::from_secs(seconds), "{told}");
-        }
-        let mut user = user_of(&[(uri, now, 4), (uri, now, 2)]);
-        assert!(
-            user.judge(&answer(7), Promise::WriteBack(now - SECOND), now, now).is_err(),
-            "too long for both"
-        );
+            let judged = user.judge(&answer(told), Promise::WriteBack(now - second), now, now);
+            judged.map(|()| user.last().bindings[0].expires)
+        };
+        assert_eq!(judged(3), Ok((now + 2 * second, now + 4 * second)));
+        assert_eq!(judged(6), Ok((now + 4 * second, now + 4 * second)));
+        assert!(judged(7).is_err(), "too long for both");
     }
 }
