@@ -22,7 +22,7 @@ const SHEETS: usize = 32;
 pub(super) const SHEET_STRIPES: usize = STRIPES / SHEETS;
 
 /// Bytes that wait on one sheet; past it the journal is given up until the tables have all rows. Over all sheets 64 MB,
-/// some 300,000 changes: they wait here while the database is away.
+/// some 500,000 changes: they wait here while the database is away.
 const SHEET_BYTES_MAX: usize = (64 << 20) / SHEETS;
 
 /// Bytes of a sheet that are kept for what comes next.
