@@ -6,7 +6,7 @@
 //! others were in order. What is bound says itself when its request came; what was removed is noted here.
 
 use crate::binding::Binding;
-use crate::request::{CONTACTS_PER_REQUEST_MAX, Update};
+use crate::request::Update;
 use alloc::vec::Vec;
 use core::time::Duration;
 use sip::Instant;
@@ -15,8 +15,9 @@ use sip::Instant;
 /// a second try.
 const CLASSES: usize = 256;
 
-/// Requests that are received together have one instant, and the contacts of one request are a microsecond apart each.
-const MOMENT: Duration = Duration::from_micros(CONTACTS_PER_REQUEST_MAX as u64);
+/// Requests that are received together have one instant; the contacts of one request are a microsecond apart each, and every
+/// copy of it that may be undone takes them back by another (`Table::vouch`).
+const MOMENT: Duration = Duration::from_micros(100);
 
 /// When contacts were last removed.
 #[derive(Debug, Default)]

@@ -415,6 +415,18 @@ fn what_another_node_has_written_in_times_to_come_overtakes_nothing() {
 }
 
 #[test]
+fn copies_of_a_request_do_not_make_it_an_earlier_one() {
+    let mut table = table();
+    let update = update(PC, b"b", 1, 600);
+    for _ in 0..60 {
+        let request = Register::Bind(core::slice::from_ref(&update));
+        table.register_tentatively(at(3), AOR, &request, &Policy::default(), &mut |_| {}).unwrap();
+    }
+    let late = waiting(3, Update { call_id: b"a", ..update });
+    assert_eq!(bind(&mut table, 4, &[late]), Err(Refusal::Overtaken));
+}
+
+#[test]
 fn what_came_later_is_not_pushed_out() {
     let policies = [AtLimit::ReplaceOldest, AtLimit::KeepOnlyNamed];
     for policy in policies.map(|at_limit| Policy { max_contacts: 1, at_limit, ..Policy::default() }) {
