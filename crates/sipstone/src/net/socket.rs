@@ -5,13 +5,14 @@
 //! refuses ends the run with a sentence, and what the receive queues dropped is counted by [`udp_drops`].
 
 use crate::load::Outbox;
+use crate::sut::UDP_LOOKS_MAX;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrIn, SockaddrIn6, SockaddrLike,
     getsockopt, recvmmsg, recvmsg, sendmmsg, sendmsg, setsockopt, sockopt,
 };
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ops::Range;
@@ -612,29 +613,26 @@ pub fn source_towards(target: SocketAddr) -> Result<IpAddr, NetError> {
 /// # Errors
 /// [`NetError::Drops`]: the system's tables cannot be read, or do not list one of the sockets.
 pub fn udp_drops(inodes: &HashSet<u64>) -> Result<u64, NetError> {
-    let mut found = 0;
-    let mut drops = 0;
-    for path in ["/proc/net/udp", "/proc/net/udp6"] {
-        match std::fs::read_to_string(path) {
-            Ok(table) => {
-                let (rows, sum) = table_drops(&table, inodes);
-                found += rows;
-                drops += sum;
+    let mut drops = HashMap::with_capacity(inodes.len());
+    for _ in 0..UDP_LOOKS_MAX {
+        for path in ["/proc/net/udp", "/proc/net/udp6"] {
+            match std::fs::read_to_string(path) {
+                Ok(table) => drops.extend(table_drops(&table, inodes)),
+                // Without IPv6 in the system there is no second table.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(NetError::Drops { error }),
             }
-            // Without IPv6 in the system there is no second table.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(NetError::Drops { error }),
+        }
+        if drops.len() == inodes.len() {
+            return Ok(drops.values().sum());
         }
     }
-    if found < inodes.len() {
-        let error = io::Error::other(format!("/proc/net/udp lists {found} of {} sockets", inodes.len()));
-        return Err(NetError::Drops { error });
-    }
-    Ok(drops)
+    let error = io::Error::other(format!("/proc/net/udp lists {} of {} sockets", drops.len(), inodes.len()));
+    Err(NetError::Drops { error })
 }
 
-/// How many of the sockets a table of `/proc/net/udp` lists, and the sum of their drops.
-fn table_drops(table: &str, inodes: &HashSet<u64>) -> (usize, u64) {
+/// Those of the sockets that a table of `/proc/net/udp` lists, with their drops.
+fn table_drops<'a>(table: &'a str, inodes: &'a HashSet<u64>) -> impl Iterator<Item = (u64, u64)> + 'a {
     // sl local remote st tx:rx tr:when retrnsmt uid timeout inode ref pointer drops
     let row = |line: &str| -> Option<(u64, u64)> {
         let mut words = line.split_ascii_whitespace();
@@ -642,8 +640,7 @@ fn table_drops(table: &str, inodes: &HashSet<u64>) -> (usize, u64) {
         let drops = words.nth(2)?.parse().ok()?;
         Some((inode, drops))
     };
-    let own = table.lines().skip(1).filter_map(row).filter(|(inode, _)| inodes.contains(inode));
-    own.fold((0, 0), |(rows, sum), (_, drops)| (rows + 1, sum + drops))
+    table.lines().skip(1).filter_map(row).filter(|(inode, _)| inodes.contains(inode))
 }
 
 #[cfg(test)]
@@ -809,8 +806,9 @@ mod tests {
             12503: 0100007F:13CE 00000000:0000 07 00000000:00002300 00:00000000 00000000     0        0 23505 2 00000000c189fbfd 28883\n\
             13514: 0100007F:17C1 00000000:0000 07 00000000:00012200 00:00000000 00000000     0        0 24091 2 00000000966a9a89 5\n\
             garbage\n";
-        assert_eq!(table_drops(table, &HashSet::from([23505, 24091])), (2, 28888));
-        assert_eq!(table_drops(table, &HashSet::from([24091, 7])), (1, 5));
+        let of = |inodes: [u64; 2]| table_drops(table, &HashSet::from(inodes)).collect::<Vec<_>>();
+        assert_eq!(of([23505, 24091]), [(23505, 28883), (24091, 5)]);
+        assert_eq!(of([24091, 7]), [(24091, 5)]);
     }
 
     #[test]
@@ -825,5 +823,22 @@ mod tests {
         assert!(got.len() < 100);
         drop(b);
         assert!(udp_drops(&inodes).unwrap_err().to_string().contains("lists 0 of 1 sockets"));
+    }
+
+    #[test]
+    fn a_socket_is_listed_while_others_come_and_go() {
+        let own = [loopback(), loopback()];
+        let inodes = own.iter().map(Socket::inode).collect();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let others = std::thread::spawn(move || {
+            while stopped.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                drop((0..200).map(|_| UdpSocket::bind("127.0.0.1:0").unwrap()).collect::<Vec<_>>());
+            }
+        });
+        for _ in 0..500 {
+            assert_eq!(udp_drops(&inodes).unwrap(), 0);
+        }
+        drop(stop);
+        others.join().unwrap();
     }
 }

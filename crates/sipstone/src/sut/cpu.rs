@@ -57,6 +57,11 @@ impl<K: Ord> Ledger<K> {
         self.total()
     }
 
+    /// Whether all that were there at the last look are among these.
+    pub(super) fn all_in(&self, now: &BTreeMap<K, u64>) -> bool {
+        self.live.keys().all(|owner| now.contains_key(owner))
+    }
+
     /// Another source says that the sum is at least this: what owners counted before the first look and after the last.
     pub(super) fn raise_to(&mut self, floor: u64) {
         self.kept = self.kept.saturating_add(floor.saturating_sub(self.total()));

@@ -1,5 +1,4 @@
 //! Watching the server under test: CPU time, memory, descriptors, lost datagrams.
-
 //!
 //! CPU time comes from a cgroup (version 2) where there is one of the server's own, else from the process tree; both
 //! count since the server's start, so a run takes differences. Looks are meant to be about a second apart.
@@ -15,6 +14,7 @@ mod tree;
 mod udp;
 mod words;
 
+pub(crate) use udp::UDP_LOOKS_MAX;
 pub use udp::{Listener, listening};
 
 use crate::net::cpus;

@@ -18,6 +18,10 @@ const TABLE_BYTES_MAX: u64 = 64 << 20;
 /// Most sockets of one port that are looked at; any more are left out.
 const SOCKETS_MAX: usize = 65_536;
 
+/// How often the tables are read at most for a socket that is not in them. The kernel hands a table on in pieces and
+/// counts its way to the next one, so that a socket that closes between two of them hides one that is open.
+pub(crate) const UDP_LOOKS_MAX: usize = 8;
+
 /// A process that listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -57,15 +61,15 @@ pub fn listening(target: SocketAddr) -> Option<Listener> {
 }
 
 fn listening_at(proc: &Proc, target: SocketAddr) -> Option<Listener> {
-    let row = sockets(proc, None, target).ok()?.into_iter().find(|row| row.open)?;
+    let row = open_socket(proc, None, target)?;
     let pid = proc.socket_holder(row.inode);
     Some(Listener { address: row.local, pid, name: pid.and_then(|pid| proc.name(pid)) })
 }
 
 /// Whether something listens on `target`, to datagrams or connections, where the process `pid` lives.
 pub(super) fn is_listening(proc: &Proc, pid: u32, target: SocketAddr) -> bool {
-    let datagrams = sockets(proc, Some(pid), target).is_ok_and(|rows| rows.iter().any(|row| row.open));
-    datagrams || proc.tcp_tables(pid).iter().any(|table| accepts(table, target))
+    open_socket(proc, Some(pid), target).is_some()
+        || proc.tcp_tables(pid).iter().any(|table| accepts(table, target))
 }
 
 /// Whether a table of TCP sockets has one that waits for connections to `target`.
@@ -94,13 +98,29 @@ pub(super) struct Drops {
 impl Drops {
     /// `None` until a socket was found: the server is not on this port, or is in a container that maps ports.
     pub(super) fn look(&mut self, proc: &Proc, pid: u32, target: SocketAddr) -> Option<u64> {
-        // Tables that cannot be read now say nothing of the sockets.
-        if let Ok(rows) = sockets(proc, Some(pid), target) {
-            self.found |= !rows.is_empty();
-            self.by_inode.update(rows.iter().map(|row| (row.inode, row.drops)).collect::<BTreeMap<_, _>>());
+        let mut now = BTreeMap::new();
+        for _ in 0..UDP_LOOKS_MAX {
+            // Tables that cannot be read now say nothing of the sockets.
+            let Ok(rows) = sockets(proc, Some(pid), target) else { return self.total() };
+            now.extend(rows.iter().map(|row| (row.inode, row.drops)));
+            if self.by_inode.all_in(&now) {
+                break;
+            }
         }
+        self.found |= !now.is_empty();
+        self.by_inode.update(now);
+        self.total()
+    }
+
+    fn total(&self) -> Option<u64> {
         self.found.then(|| self.by_inode.total())
     }
+}
+
+/// A socket that takes datagrams to `target` from everybody.
+fn open_socket(proc: &Proc, pid: Option<u32>, target: SocketAddr) -> Option<Row> {
+    let mut looks = (0..UDP_LOOKS_MAX).map_while(|_| sockets(proc, pid, target).ok());
+    looks.find_map(|rows| rows.into_iter().find(|row| row.open))
 }
 
 /// The sockets that datagrams to `target` may go to.
