@@ -126,8 +126,7 @@ fn a_wrong_password_is_refused_and_not_printed() {
 fn a_statement_that_was_given_up_is_not_done_later() {
     let (server, _) = ours();
     let database = open(&server.url(), Duration::from_secs(1));
-    let lock = "BEGIN; SELECT * FROM location FOR UPDATE; SELECT SLEEP(3.5); COMMIT";
-    what_was_given_up_is_not_done_later(&server, &database, lock);
+    what_was_given_up_is_not_done_later(&server, &database, "SLEEP");
 }
 
 #[test]
@@ -137,6 +136,5 @@ fn a_table_has_one_writer() {
     only_one_writes(&database);
     clear(&server);
     let database = open(&server.url(), Duration::from_secs(1));
-    let lock = "BEGIN; SELECT * FROM location FOR UPDATE; SELECT SLEEP(3.5); COMMIT";
-    who_died_writes_nothing_more(&server, &database, lock);
+    who_died_writes_nothing_more(&server, &database, "SLEEP");
 }

@@ -376,10 +376,10 @@ fn a_table_that_is_dropped_refuses_and_serves_again_when_it_is_back() {
     let error = bindings.write(&batch).unwrap_err();
     assert!(matches!(&error, StoreError::Refused(text) if text.contains("location")), "{error}");
     let question = || select("subscriber", &["ha1"], &[("username", "a")]);
-    assert!(matches!(ask(&selector, question(), PATIENCE).0, Err(StoreError::Refused(_))));
+    assert!(matches!(ask(&selector, question(), PATIENCE), Err(StoreError::Refused(_))));
     assert_eq!(database.create().unwrap(), ["location", "subscriber"]);
     bindings.write(&batch).unwrap();
-    assert_eq!(ask(&selector, question(), PATIENCE).0.unwrap().len(), 0);
+    assert_eq!(ask(&selector, question(), PATIENCE).unwrap().len(), 0);
 }
 
 #[test]
@@ -388,15 +388,16 @@ fn a_question_is_answered_at_its_deadline_even_if_the_file_is_locked() {
     execute(&path, "PRAGMA journal_mode=DELETE");
     let selector = database.selector(1, 10).unwrap();
     let question = || select("subscriber", &["ha1"], &[("username", "a")]);
-    assert_eq!(ask(&selector, question(), PATIENCE).0.unwrap().len(), 0);
+    assert_eq!(ask(&selector, question(), PATIENCE).unwrap().len(), 0);
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    let (answer, took) = ask(&selector, question(), Duration::from_millis(300));
+    let asked = std::time::Instant::now();
+    let answer = ask(&selector, question(), Duration::from_millis(300));
     assert!(matches!(answer, Err(StoreError::Away(_))));
     // Not when who waits for the lock gives up.
-    assert!(took < PATIENCE / 2, "{took:?}");
+    assert!(asked.elapsed() < PATIENCE, "{:?}", asked.elapsed());
     other.execute_batch("COMMIT").unwrap();
-    assert_eq!(ask(&selector, question(), PATIENCE).0.unwrap().len(), 0);
+    assert_eq!(ask(&selector, question(), PATIENCE).unwrap().len(), 0);
 }
 
 #[test]
@@ -405,10 +406,10 @@ fn questions_fail_at_once_while_the_file_is_gone_and_find_it_again() {
     execute(&path, "PRAGMA journal_mode=DELETE");
     let selector = database.selector(1, 10).unwrap();
     let question = || select("subscriber", &["ha1"], &[("username", "a")]);
-    assert!(ask(&selector, question(), PATIENCE).0.is_ok());
+    assert!(ask(&selector, question(), PATIENCE).is_ok());
     let away = path.with_extension("away");
     std::fs::rename(&path, &away).unwrap();
-    assert!(ask(&selector, question(), PATIENCE).0.is_err());
+    assert!(ask(&selector, question(), PATIENCE).is_err());
     let wait_until = |is_up: bool| {
         for _ in 0..500 {
             if selector.state().is_up == is_up {
@@ -419,11 +420,11 @@ fn questions_fail_at_once_while_the_file_is_gone_and_find_it_again() {
         panic!("is_up is not {is_up}");
     };
     wait_until(false);
-    let (answer, took) = ask(&selector, question(), PATIENCE);
-    assert!(matches!(answer, Err(StoreError::Away(_))) && took < Duration::from_millis(100), "{took:?}");
+    let answer = ask(&selector, question(), FOR_EVER);
+    assert!(matches!(answer, Err(StoreError::Away(_))), "{answer:?}");
     std::fs::rename(&away, &path).unwrap();
     wait_until(true);
-    assert!(ask(&selector, question(), PATIENCE).0.is_ok());
+    assert!(ask(&selector, question(), PATIENCE).is_ok());
     assert_eq!(selector.state().reconnects, 1);
 }
 

@@ -158,7 +158,7 @@ fn the_time_of_day_is_kept_or_not() {
 fn this_host_is_examined_within_a_few_seconds() {
     let start = Instant::now();
     let findings = super::examine(None, &plan());
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     for topic in [
         "open files",
         "processors",

@@ -111,7 +111,7 @@ fn a_silent_server_is_a_setup_error_after_three_seconds() {
     let begun = Instant::now();
     let (sentence, example) =
         setup(*conductor.run(&workload(), "run", None, &mut Seen::default()).unwrap_err());
-    assert!(begun.elapsed() >= FIRST_ANSWER_MAX && begun.elapsed() < 2 * FIRST_ANSWER_MAX);
+    assert!(begun.elapsed() >= FIRST_ANSWER_MAX && begun.elapsed() < 5 * FIRST_ANSWER_MAX);
     assert!(sentence.starts_with("no answer from 127.0.0.1:5060 to REGISTER within 3 s: "), "{sentence}");
     assert_eq!(example.unwrap().failure.as_deref(), Some("unfinished"));
     assert!(take(&log).contains(&"0 stop false".into()));

@@ -94,7 +94,7 @@ fn a_client_that_trickles_has_no_longer_than_others() {
 
 #[test]
 fn more_than_may_be_under_way_are_refused_at_once() {
-    let mut server = Server::new(Duration::from_millis(500), 8);
+    let mut server = Server::new(Duration::from_secs(3), 8);
     let waiting: Vec<TcpStream> = (1..=8).map(|flow| server.accept(flow).unwrap()).collect();
     for flow in 9..=20 {
         let mut refused = server.accept(flow).unwrap_err();

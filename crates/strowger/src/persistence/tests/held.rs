@@ -112,9 +112,10 @@ fn what_else_there_is_to_do_is_not_held_back() {
 #[test]
 fn answers_that_wait_share_commits_and_keep_their_order() {
     let mut shard = shard(LONG);
-    shard.rig.fake.set(Mood::Slow(Duration::from_millis(50)));
+    shard.rig.fake.set(Mood::Hanging);
     let users: Vec<String> = (0..300).map(|n| format!("user{n}")).collect();
     users.iter().for_each(|user| shard.register(user, 0));
+    shard.rig.fake.set(Mood::Fine);
     while !shard.held.is_empty() {
         shard.hear();
     }

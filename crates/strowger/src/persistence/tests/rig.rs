@@ -57,6 +57,8 @@ pub(super) enum Mood {
     Refusing,
     /// It takes this long for everything.
     Slow(Duration),
+    /// It does nothing until its mood changes.
+    Hanging,
     /// It writes, and then says that it is away: nobody knows.
     CommitsAndGoes,
 }
@@ -105,6 +107,12 @@ impl Fake {
             Mood::Away => return Err(StoreError::Away("nobody there".into())),
             Mood::Refusing => return Err(StoreError::Refused("the disk is full".into())),
             Mood::Slow(time) => thread::sleep(time),
+            Mood::Hanging => {
+                while self.lock().mood == Mood::Hanging {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                return self.mood();
+            }
             Mood::Fine | Mood::CommitsAndGoes => {}
         }
         Ok(mood)
