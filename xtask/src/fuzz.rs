@@ -6,8 +6,9 @@
 
 use std::env;
 use std::fs;
+use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf, absolute};
-use std::process::{Command, Output};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// How each target is run where nobody says it.
@@ -20,6 +21,10 @@ const MEMORY_MB_MAX: u64 = 1_024;
 const CANARY: &str = "canary";
 /// How long the planted bug may stay unfound.
 const CANARY_SECONDS: u64 = 60;
+/// How often a long run says how far it is.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+/// What a second of CPU time has in `/proc/PID/stat` (Linux: USER_HZ).
+const TICKS_PER_SECOND: u64 = 100;
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
 /// Set while cargo calls this program in place of rustc.
@@ -60,7 +65,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         return by_hand(&program, &plan);
     }
     let targets = targets(&program, &plan.targets)?;
-    println!("{:<14} {:>11} {:>9} {:>8} {:>8}", "target", "runs", "runs/s", "edges", "corpus");
+    println!("{:<14} {:>11} {:>9} {:>8} {:>8} {:>8}", "target", "runs", "runs/s", "CPU s", "edges", "corpus");
     let mut failed = Vec::new();
     for batch in targets.chunks(plan.jobs) {
         std::thread::scope(|scope| {
@@ -210,22 +215,62 @@ fn smoke(program: &Path, target: &Target, plan: &Plan) -> Result<(), String> {
         command.arg(&scratch);
     }
     command.arg(Path::new(FOLDER).join("corpus").join(target));
-    let began = Instant::now();
-    let output = command.output().map_err(|error| format!("cannot run {}: {error}", program.display()))?;
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let ended = child.and_then(|child| watch(target, child));
     let _ = fs::remove_dir_all(&scratch);
-    figures(target, &output, began.elapsed());
-    match (is_canary, output.status.success()) {
+    let ended = ended.map_err(|error| format!("cannot run {}: {error}", program.display()))?;
+    figures(target, &ended);
+    match (is_canary, ended.status.success()) {
         (false, true) => Ok(()),
         (true, false) => no_artifacts(target),
         (true, true) => Err(format!(
             "the bug planted in `{CANARY}` was not found in {CANARY_SECONDS} s: fuzzing does not work"
         )),
-        (false, false) => Err(finding(target, &output)),
+        (false, false) => Err(finding(target, &ended.text)),
     }
 }
 
-fn figures(target: &str, output: &Output, took: Duration) {
-    let text = String::from_utf8_lossy(&output.stderr);
+/// A run that is over.
+struct Ended {
+    status: ExitStatus,
+    /// All that libFuzzer has said.
+    text: String,
+    took: Duration,
+    /// Of all cores; unknown where there is no `/proc`.
+    cpu_seconds: Option<u64>,
+}
+
+/// Waits for the end of a run, and passes on its progress once a minute.
+fn watch(target: &str, mut child: Child) -> io::Result<Ended> {
+    let began = Instant::now();
+    let (mut said, mut text) = (began, String::new());
+    if let Some(stderr) = child.stderr.take() {
+        for line in BufReader::new(stderr).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            if line.starts_with('#') && said.elapsed() >= SAY_EVERY {
+                eprintln!("{target:<14} {} s: {}", began.elapsed().as_secs(), line.replace('\t', " "));
+                said = Instant::now();
+            }
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    // Before it is waited for: afterwards there is nothing to read.
+    let cpu_seconds = cpu_seconds(child.id());
+    Ok(Ended { status: child.wait()?, text, took: began.elapsed(), cpu_seconds })
+}
+
+/// User and system time of a process (proc(5): fields 14 and 15 of `/proc/PID/stat`).
+fn cpu_seconds(process: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The second field, the name, is in parentheses and may hold anything.
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    let mut times = behind_name.split_whitespace().skip(11).map_while(|field| field.parse::<u64>().ok());
+    Some((times.next()? + times.next()?) / TICKS_PER_SECOND)
+}
+
+fn figures(target: &str, ended: &Ended) {
+    let Ended { text, took, cpu_seconds, .. } = ended;
     let stat = |name: &str| {
         let line = text.lines().rev().find_map(|line| line.strip_prefix(name))?;
         line.trim().parse::<u64>().ok()
@@ -238,9 +283,10 @@ fn figures(target: &str, output: &Output, took: Duration) {
     let runs = stat("stat::number_of_executed_units:");
     let shown = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     println!(
-        "{target:<14} {:>11} {:>9} {:>8} {:>8}",
+        "{target:<14} {:>11} {:>9} {:>8} {:>8} {:>8}",
         shown(runs.map(|runs| runs.to_string())),
         shown(runs.map(|runs| format!("{:.0}", runs as f64 / took.as_secs_f64()))),
+        shown(cpu_seconds.map(|seconds| seconds.to_string())),
         shown(word("cov:")),
         shown(word("corp:")),
     );
@@ -252,8 +298,7 @@ fn no_artifacts(target: &str) -> Result<(), String> {
     fs::remove_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))
 }
 
-fn finding(target: &str, output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr);
+fn finding(target: &str, text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let about =
         lines.iter().position(|line| line.contains("panicked at") || line.contains("ERROR: libFuzzer"));

@@ -29,16 +29,16 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         rustc if env::var_os(fuzz::WRAPPER).is_some() => fuzz::rustc(rustc),
+        [] | ["help" | "--help" | "-h"] | [_, "--help" | "-h"] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
         ["test"] => {
             packages::ensure().and_then(|()| steps::run(&[steps::FAST, steps::FUZZING, steps::END_TO_END]))
         }
         ["callgrind"] => callgrind::run(),
         ["fuzz", rest @ ..] => fuzz::run(rest),
         ["test", "--fast"] => steps::run(&[steps::FAST]),
-        [] | ["help" | "--help" | "-h"] => {
-            print!("{HELP}");
-            return ExitCode::SUCCESS;
-        }
         unknown => Err(format!("unknown chore `{}`; `cargo xtask help` lists them", unknown.join(" "))),
     };
     match outcome {
