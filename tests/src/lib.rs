@@ -63,7 +63,7 @@ pub use linphone::Linphone;
 pub use message::{Message, via_port};
 pub use network::Network;
 pub use openssl::{Openssl, OpensslRun, Talk};
-pub use phone::{Cut, PATIENCE, Phone, QUIET};
+pub use phone::{Cut, PATIENCE, Phone, QUIET, datagram};
 pub use process::{Signal, Usage, signal, wait_for_exit};
 pub use scratch::Scratch;
 pub use server::{Server, Start, conf_directory, is_strowger, strowger_binary, tls_configuration};

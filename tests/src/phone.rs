@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::fmt::{Display, Write as _};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -412,14 +413,31 @@ impl Drop for Phone {
     }
 }
 
-fn datagram(socket: &UdpSocket, limit: Duration) -> Option<Vec<u8>> {
-    // A timeout of zero would mean none at all.
-    let limit = limit.max(Duration::from_millis(1));
-    socket.set_read_timeout(Some(limit)).expect("invariant: the timeout is not zero");
+/// The next datagram, if one comes within the limit. A wait that is interrupted before its time goes on: where a process was
+/// stopped and continued, that is how Linux ends the wait for a socket (signal(7)).
+///
+/// # Panics
+///
+/// When the socket breaks.
+pub fn datagram(socket: &UdpSocket, limit: Duration) -> Option<Vec<u8>> {
+    let deadline = Instant::now() + limit;
     let mut buffer = vec![0; usize::from(u16::MAX)];
-    let (length, _) = socket.recv_from(&mut buffer).ok()?;
-    buffer.truncate(length);
-    Some(buffer)
+    loop {
+        // A timeout of zero would mean none at all.
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        socket.set_read_timeout(Some(left)).expect("invariant: the timeout is not zero");
+        match socket.recv_from(&mut buffer) {
+            Ok((length, _)) => {
+                buffer.truncate(length);
+                return Some(buffer);
+            }
+            Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                panic!("the phone's socket broke: {error}")
+            }
+            Err(_) if Instant::now() < deadline => {}
+            Err(_) => return None,
+        }
+    }
 }
 
 /// A request with the identity of the transaction of `invite`.

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use end_to_end::{
-    Connection, Ending, Message, PATIENCE, Phone, QUIET, Server, Start, Transport, contacts, loopback,
-    only_strowger, unique,
+    Connection, Ending, Message, PATIENCE, Phone, QUIET, Server, Start, Transport, contacts, datagram,
+    loopback, only_strowger, unique,
 };
 
 /// How long an answer is waited for that may not come: longer than any takes on loopback, shorter than T1.
@@ -75,11 +75,10 @@ impl Scene {
         let mut buffer = vec![0; usize::from(u16::MAX)];
         while self.stranger.recv(&mut buffer).is_ok() {}
         self.stranger.set_nonblocking(false).expect("a socket can be made to block");
-        self.stranger.set_read_timeout(Some(limit)).expect("invariant: the timeout is not zero");
         self.stranger.send(bytes.as_ref()).expect("loopback takes any datagram");
         loop {
-            let length = self.stranger.recv(&mut buffer).ok()?;
-            let answer = Message::parse(&buffer[..length]).expect("the server sends messages");
+            let bytes = datagram(&self.stranger, limit)?;
+            let answer = Message::parse(&bytes).expect("the server sends messages");
             if answer.status() != Some(100) {
                 return Some(answer);
             }
