@@ -4,6 +4,7 @@
 //! request is answered 503 (RFC 3261 §21.5.4), or 500 if it says that it never will, with Retry-After, and the
 //! script ends: whether somebody has an alias is not known then, and a script that went on would answer 404.
 
+use crate::auth_db::Said;
 use crate::core::outcome;
 use crate::database::TableNeeded;
 use crate::domain::DB_URL_DOC;
@@ -27,6 +28,8 @@ use sip::Uri;
 pub(crate) const KEY_BYTES_MAX: usize = 255;
 /// Rows that `alias_db_find` and `append_branches` take: as many as a request has targets.
 const ROWS_MAX: u16 = 31;
+/// How often the log says that the database does not answer, or refuses, at most.
+const SAID_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(crate) static MODULE: Module = Module {
     name: "alias_db",
@@ -207,13 +210,13 @@ fn ask(run: &mut Run<'_, '_>, table: &[u8], uri: &[u8], flags: i64, then: crate:
     let Some(parts) = UriParts::parse(uri).filter(|parts| Uri::parse(uri).is_ok() && !parts.is_tel()) else {
         return Outcome::False;
     };
-    let Some(user) = parts.user.filter(|user| is_key(user)) else { return Outcome::False };
+    let Some(user) = parts.plain_user().filter(|user| is_key(user)) else { return Outcome::False };
     let (from, to) = if flags & REVERSE == 0 {
         (&settings.alias, &settings.user)
     } else {
         (&settings.user, &settings.alias)
     };
-    let mut keys = Vec::from([(from.column(0), user.into())]);
+    let mut keys = Vec::from([(from.column(0), user.into_boxed_slice())]);
     if flags & WITHOUT_DOMAIN == 0 && (settings.use_domain || flags & WITH_DOMAIN != 0) {
         let domain = parts.host.to_ascii_lowercase();
         let domain = domain.strip_prefix(&*settings.domain_prefix).unwrap_or(&domain);
@@ -287,14 +290,15 @@ fn found(run: &mut Run<'_, '_>, answer: &Answer<'_>) -> Outcome {
 /// answer later (RFC 3261 §21.5.4), 500 if it says that it cannot (§21.5.1), both with Retry-After (§20.33).
 pub(crate) fn unanswered(run: &mut Run<'_, '_>, answer: &Answer<'_>, function: &str) -> Outcome {
     let refused = matches!(answer, Answer::Refused);
-    let (status, why, level) = if refused {
-        (500, "the database refuses what it is asked: see its own message", Level::Error)
+    let (status, why, said) = if refused {
+        (500, "the database refuses what it is asked: see its own message", Said::Refused)
     } else {
-        (503, "the database does not answer", Level::Warning)
+        (503, "the database does not answer: requests that need it are answered 503", Said::Unanswered)
     };
-    if run.log.is_enabled(level) {
+    let now = run.now();
+    if run.auth.users.may_say(said, now, SAID_INTERVAL) {
         let line = [function.as_bytes(), b": ", why.as_bytes()].concat();
-        run.log.log(level, &line);
+        run.say(Level::Error, &line);
     }
     let mut headers = core::mem::take(&mut run.scratch.headers);
     headers.clear();

@@ -153,7 +153,7 @@ pub struct Environment {
     pub message_bytes_max: u32,
     /// The key of nonces where the configuration has no `secret`: random, the same for all shards.
     pub nonce_key: [u8; 32],
-    /// Seconds since 1970 when the server started: nonces of earlier runs are stale.
+    /// The second since 1970 in which the server started: nonces of earlier runs are stale.
     pub started_unix_secs: u64,
     /// Whether whoever drives the engine asks [`ScriptUser::take_unsaved`](crate::ScriptUser::take_unsaved) after each input,
     /// and holds back the answers that it names.

@@ -173,17 +173,17 @@ fn check_uri(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 /// Whether a URI belongs to the authenticated user.
 fn check(run: &mut Run<'_, '_>, uri: &[u8]) -> Outcome {
     let Some(parts) = UriParts::parse(uri).filter(|_| Uri::parse(uri).is_ok()) else { return Outcome::False };
-    let Some(user) = parts.user.filter(|user| !user.is_empty()) else { return NO_USER };
+    let Some(user) = parts.plain_user().filter(|user| !user.is_empty()) else { return NO_USER };
     let settings = &run.settings.uri_db;
     let Some(authenticated) = &run.state().authenticated else { return NO_CREDENTIALS };
     let (username, domain) = account(&authenticated.username, &authenticated.realm);
     if !settings.use_uri_table {
-        return if username.eq_ignore_ascii_case(user) { Outcome::True } else { ANOTHER_USER };
+        return if username.eq_ignore_ascii_case(&user) { Outcome::True } else { ANOTHER_USER };
     }
     let keys = [
         (&settings.user_column, username),
         (&settings.domain_column, domain),
-        (&settings.uri_user_column, user),
+        (&settings.uri_user_column, &*user),
     ];
     if !keys.iter().all(|(_, value)| is_key(value)) {
         return NOT_IN_TABLE;
@@ -205,9 +205,9 @@ fn does_uri_exist(run: &mut Run<'_, '_>, _: &Args<'_>) -> Outcome {
     let settings = run.settings;
     let settings = &settings.uri_db;
     let Some(parts) = UriParts::parse(run.request_uri()) else { return Outcome::False };
-    let Some(user) = parts.user.filter(|user| is_key(user)) else { return NOT_THERE };
+    let Some(user) = parts.plain_user().filter(|user| is_key(user)) else { return NOT_THERE };
     let column = if settings.use_uri_table { &settings.uri_user_column } else { &settings.user_column };
-    let mut keys: Keys = Vec::from([(column.clone(), user.into())]);
+    let mut keys: Keys = Vec::from([(column.clone(), user.into_boxed_slice())]);
     if settings.use_domain {
         let domain = parts.host.to_ascii_lowercase();
         if !is_key(&domain) {

@@ -58,6 +58,13 @@ impl<'a> UriParts<'a> {
         Some(UriParts { scheme, user, password, host, port, params, headers })
     }
 
+    /// The user as tables have it: without escapes (RFC 3261 §19.1.4: a character and its escape are the same).
+    pub(crate) fn plain_user(&self) -> Option<Vec<u8>> {
+        let mut plain = Vec::new();
+        sip::uri::push_unescaped(self.user?, &mut plain);
+        Some(plain)
+    }
+
     /// Whether the scheme is `tel`.
     pub(crate) fn is_tel(&self) -> bool {
         self.scheme.eq_ignore_ascii_case(b"tel")

@@ -118,7 +118,7 @@ pub(crate) const TABLES: &[TableSpec] = &[
             ColumnSpec("domain", Text(64), Full, EMPTY),
             ColumnSpec("password", Text(64), Full, EMPTY),
             ColumnSpec("ha1", Text(128), Full, EMPTY),
-            ColumnSpec("ha1b", Text(128), Optional, EMPTY),
+            ColumnSpec("ha1b", Text(128), Full, EMPTY),
             ColumnSpec("ha1_sha256", Text(128), Extra, ""),
             ColumnSpec("ha1_sha512_256", Text(128), Extra, ""),
         ],

@@ -53,7 +53,8 @@ pub(crate) fn make(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// The key of nonces that is kept in `directory`, so that phones' nonces outlive a restart; made if it is not there.
+/// The key of nonces that is kept in `directory`, so that phones hear after a restart that their
+/// nonces are stale, and do not ask their users; made if it is not there.
 /// `None` with a line in the log where it can be neither read nor made: then it is random.
 pub(crate) fn nonce_key(directory: &Path, fresh: [u8; 32]) -> Option<[u8; 32]> {
     let path = directory.join(NONCE_KEY);

@@ -1,7 +1,7 @@
 //! Challenges (RFC 3261 §22.1 to §22.3; several at once: RFC 8760 §2.3).
 
 use super::NonceText;
-use super::verify::{is_exempt, now_secs, offered, realm, scope, unavailable};
+use super::verify::{is_exempt, nonce_secs, offered, realm, scope, unavailable};
 use crate::log::Level;
 use crate::run::Run;
 use crate::sl::{Mode, reply, reply_with};
@@ -44,7 +44,7 @@ impl Offer {
 /// A new nonce for a realm.
 pub(super) fn nonce(run: &mut Run<'_, '_>, realm: &[u8]) -> NonceText {
     let scope = scope(run, realm);
-    let now = now_secs(run);
+    let now = nonce_secs(run);
     let message = run.message();
     // No two nonces are the same: shards share no Call-ID, and one of them no serial number.
     let serial = run.auth.users.next_serial();

@@ -3,7 +3,7 @@
 use super::challenge::{self, Offer, challenge};
 use super::settings::algorithm_list;
 use super::verify::{admit, choose, has_no_value, is_exempt, is_right, judge, offered, realm};
-use super::{Identity, code, is_identity};
+use super::{Identity, code, is_identity, split_username};
 use crate::core::outcome;
 use crate::run::Run;
 use crate::table::{Function, REQUESTS, TARGETS};
@@ -165,7 +165,9 @@ fn evaluate(
         Ok(chosen) => chosen,
         Err(outcome) => return outcome,
     };
-    let pass = match admit(run, &chosen) {
+    // The script has found the secret, by what is not known here: the user's own name, most likely.
+    let account = [split_username(&chosen.username).0, b"\0", realm].concat();
+    let pass = match admit(run, &account) {
         Ok(pass) => pass,
         Err(outcome) => return outcome,
     };
@@ -180,7 +182,7 @@ fn evaluate(
     let proven = ha1.filter(|ha1| is_right(&credentials, Some(ha1), method));
     let done = judge(run, role, &chosen, pass, proven);
     let use_domain = run.settings.auth.use_domain;
-    if done == Outcome::True && !is_identity(run, identity, credentials.username, realm, use_domain) {
+    if done == Outcome::True && !is_identity(run, identity, &chosen.username, realm, use_domain) {
         return Outcome::Code(code::MISMATCH);
     }
     done

@@ -93,9 +93,10 @@ enum Standing {
 }
 
 impl Attempt {
-    /// An attempt from an address (its port does not count) as a user of a realm. Users that differ in the case
-    /// of letters are one: some databases do not tell them apart.
-    pub(crate) fn new(key: &NonceKey, source: IpAddr, user: &[u8], realm: &[u8]) -> Attempt {
+    /// An attempt from an address (its port does not count) as a user: not as he is written, of which there is no end,
+    /// but by what his secret is found. Users that differ in the case of letters are one: some databases do not tell
+    /// them apart.
+    pub(crate) fn new(key: &NonceKey, source: IpAddr, user: &[u8]) -> Attempt {
         let octets;
         let source: &[u8] = match source.to_canonical() {
             IpAddr::V4(address) => {
@@ -108,7 +109,7 @@ impl Attempt {
                 &octets[..8]
             }
         };
-        let user = key.hash_user(user, realm);
+        let user = key.hash_user(user);
         Attempt {
             source: key.hash(Purpose::Source, &[source]),
             user,

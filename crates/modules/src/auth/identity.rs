@@ -2,8 +2,8 @@
 
 use crate::run::Run;
 use crate::uri_parts::{UriParts, split_once};
-use alloc::vec::Vec;
 use sip::Method;
+use smallvec::SmallVec;
 
 /// Which names are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +29,30 @@ impl Identity {
     }
 }
 
-/// The user and the domain of a user name in credentials.
+/// A user name, or a realm, as tables have it: what was quoted in credentials may have escapes (RFC 3261 §25.1
+/// `quoted-pair`).
+pub(crate) fn without_escapes(quoted: &[u8]) -> SmallVec<[u8; 64]> {
+    if !quoted.contains(&b'\\') {
+        return SmallVec::from_slice(quoted);
+    }
+    let mut plain = SmallVec::new();
+    let mut bytes = quoted.iter();
+    while let Some(&byte) = bytes.next() {
+        match byte {
+            b'\\' => plain.extend(bytes.next().copied()),
+            _ => plain.push(byte),
+        }
+    }
+    plain
+}
+
+/// The user and the domain of a user name in credentials, without escapes.
 pub(crate) fn split_username(username: &[u8]) -> (&[u8], Option<&[u8]>) {
     split_once(username, b'@').map_or((username, None), |(user, domain)| (user, Some(domain)))
 }
 
-/// Whether the names that `identity` compares are the user's; with `use_domain` also their domain, which must be that of the
-/// user name, or the realm where it has none.
+/// Whether the names that `identity` compares are the user's, all without escapes; with `use_domain` also their domain, which
+/// must be that of the user name, or the realm where it has none.
 pub(crate) fn is_identity(
     run: &Run<'_, '_>,
     identity: Identity,
@@ -66,8 +83,7 @@ pub(crate) fn is_identity(
 
 fn is_of(run: &Run<'_, '_>, uri: &[u8], user: &[u8], domain: Option<&[u8]>) -> bool {
     let Some(parts) = UriParts::parse(uri) else { return false };
-    let mut named = Vec::new();
-    sip::uri::push_unescaped(parts.user.unwrap_or_default(), &mut named);
+    let named = parts.plain_user().unwrap_or_default();
     let host = parts.host.strip_prefix(&*run.settings.auth.realm_prefix).unwrap_or(parts.host);
     !user.is_empty() && named == user && domain.is_none_or(|domain| domain.eq_ignore_ascii_case(host))
 }

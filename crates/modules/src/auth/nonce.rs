@@ -152,13 +152,11 @@ impl NonceKey {
         hasher.finish()
     }
 
-    /// The same of a user's name in lower case and of a realm.
-    pub(crate) fn hash_user(&self, user: &[u8], realm: &[u8]) -> u64 {
+    /// The same of a user in lower case.
+    pub(crate) fn hash_user(&self, user: &[u8]) -> u64 {
         let mut hasher = self.hasher(Purpose::User);
         user.iter().for_each(|byte| hasher.write(&[byte.to_ascii_lowercase()]));
         close(&mut hasher, user);
-        hasher.write(realm);
-        close(&mut hasher, realm);
         hasher.finish()
     }
 

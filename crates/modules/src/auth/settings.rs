@@ -23,7 +23,7 @@ pub(super) static PARAMETERS: &[ParameterDecl] = &[
     str_parameter(
         "secret",
         "",
-        "What nonces are signed with. Servers with the same secret accept each other's nonces, and nonces outlive a restart. \
+        "What nonces are signed with. Servers with the same secret accept each other's nonces; those of before a restart are stale. \
          Empty: a random one.",
     ),
     int_parameter(

@@ -4,7 +4,9 @@
 //! source may try at all; the response; the nonce's age; its count. A nonce is judged after the response, so that only
 //! who knows the secret can use counts up, and so that `stale=true` is said to nobody else (RFC 7616 §3.3).
 
-use super::{Admission, Algorithms, Attempt, Count, Nonce, NonceState, NonceUse, Pass, code};
+use super::{
+    Admission, Algorithms, Attempt, Count, Nonce, NonceState, NonceUse, Pass, code, without_escapes,
+};
 use crate::auth_db::Said;
 use crate::log::Level;
 use crate::run::{Authenticated, REPLY_HEADERS_MAX, Run};
@@ -33,13 +35,21 @@ enum Standing {
 }
 
 /// The credentials that count.
-#[derive(Clone, Copy)]
 pub(crate) struct Chosen<'m> {
     /// Where their header line starts in the message.
     line: u32,
     /// What they say.
     pub(crate) credentials: Credentials<'m>,
+    /// Their user name without escapes: what is hashed is as it is written, who is meant is not.
+    pub(crate) username: SmallVec<[u8; 64]>,
     standing: Standing,
+}
+
+impl<'m> Chosen<'m> {
+    fn new(header: &sip::Header<'m>, credentials: Credentials<'m>, standing: Standing) -> Chosen<'m> {
+        let username = without_escapes(credentials.username);
+        Chosen { line: header.line.start, credentials, username, standing }
+    }
 }
 
 /// Whether a request is never challenged (RFC 3261 §22.1): there is no answer to an ACK, and a CANCEL cannot be sent again.
@@ -50,6 +60,12 @@ pub(crate) fn is_exempt(message: &Message<'_>) -> bool {
 /// Seconds since 1970.
 pub(crate) fn now_secs(run: &Run<'_, '_>) -> u64 {
     run.environment.clock.unix_micros(run.now()) / 1_000_000
+}
+
+/// The time by which nonces are made and judged: not before the first full second of this run. So none of an earlier run
+/// counts as one of this run's, except of one that ended in the very second in which it began, which nothing tells apart.
+pub(crate) fn nonce_secs(run: &Run<'_, '_>) -> u64 {
+    now_secs(run).max(run.environment.started_unix_secs.saturating_add(1))
 }
 
 /// What a variable without a value becomes in a text.
@@ -146,10 +162,10 @@ fn find<'m>(run: &mut Run<'_, 'm>, role: Role, realm: &[u8]) -> Result<Chosen<'m
         // Proxies of one realm in a row have their own nonces, and all credentials come to each of them.
         match standing(run, &scope, credentials.nonce) {
             Some(standing @ Standing::Fresh(_)) => {
-                return Ok(Chosen { line: header.line.start, credentials, standing });
+                return Ok(Chosen::new(&header, credentials, standing));
             }
             Some(standing) => {
-                old.get_or_insert(Chosen { line: header.line.start, credentials, standing });
+                old.get_or_insert_with(|| Chosen::new(&header, credentials, standing));
             }
             None => foreign = true,
         }
@@ -166,7 +182,7 @@ fn find<'m>(run: &mut Run<'_, 'm>, role: Role, realm: &[u8]) -> Result<Chosen<'m
 
 /// What a nonce is worth; `None` for one that is not ours.
 fn standing(run: &Run<'_, '_>, scope: &[u8], nonce: &[u8]) -> Option<Standing> {
-    let (settings, now) = (&run.settings.auth, now_secs(run));
+    let (settings, now) = (&run.settings.auth, nonce_secs(run));
     let nonce = match run.auth.key.check(scope, nonce, now, settings.nonce_expire_secs) {
         NonceState::Fresh(nonce) | NonceState::Expired(nonce) => nonce,
         NonceState::Foreign => return None,
@@ -174,7 +190,7 @@ fn standing(run: &Run<'_, '_>, scope: &[u8], nonce: &[u8]) -> Option<Standing> {
     let issued = u64::from(nonce.issued_secs);
     let (ahead, age) = (issued.saturating_sub(now), now.saturating_sub(issued));
     // The counts of a run that has ended are forgotten, and what it accepted must not be accepted once more.
-    let of_this_run = issued >= run.environment.started_unix_secs;
+    let of_this_run = issued > run.environment.started_unix_secs;
     let young =
         of_this_run && ahead <= settings.nonce_drift_secs.into() && age <= settings.nonce_expire_secs.into();
     Some(if young { Standing::Fresh(nonce) } else { Standing::Old })
@@ -233,15 +249,15 @@ fn is_same_place(a: &SipUri<'_>, b: &SipUri<'_>) -> bool {
     a.host.equivalent(&b.host) && a.port_or_default() == b.port_or_default()
 }
 
-/// Whether the source may try.
+/// Whether the source may try. `account` is what the user's secret is found by: whatever finds the same is the same user,
+/// so that nobody has more tries by other spellings.
 ///
 /// # Errors
 ///
 /// What the function that asked shall return.
-pub(crate) fn admit(run: &mut Run<'_, '_>, chosen: &Chosen<'_>) -> Result<Pass, Outcome> {
+pub(crate) fn admit(run: &mut Run<'_, '_>, account: &[u8]) -> Result<Pass, Outcome> {
     let (now, source) = (now_secs(run), run.path().remote.ip());
-    let credentials = &chosen.credentials;
-    let attempt = Attempt::new(&run.auth.key, source, credentials.username, credentials.realm);
+    let attempt = Attempt::new(&run.auth.key, source, account);
     match attempt.admit(&*run.environment.services, &run.settings.auth.guard, now) {
         Admission::Evaluate(pass) => Ok(pass),
         Admission::Later { secs } => {
@@ -283,7 +299,7 @@ pub(crate) fn judge(
         return Outcome::Code(code::PASSWORD);
     };
     let count = match chosen.standing {
-        Standing::Fresh(nonce) => take_count(run, chosen, nonce, now),
+        Standing::Fresh(nonce) => take_count(run, chosen, nonce),
         Standing::Old => Err(code::STALE),
     };
     if let Err(code) = count {
@@ -298,7 +314,7 @@ pub(crate) fn judge(
     if !state.authorized.contains(&chosen.line) {
         state.authorized.push(chosen.line);
     }
-    let (username, realm) = (credentials.username.into(), credentials.realm.into());
+    let (username, realm) = ((*chosen.username).into(), (*without_escapes(credentials.realm)).into());
     state.authenticated = Some(Authenticated { username, realm });
     run.prepared.auth.stale = false;
     if run.settings.auth.add_authinfo {
@@ -308,7 +324,7 @@ pub(crate) fn judge(
 }
 
 /// Takes the count of credentials with qop (RFC 7616 §3.4); of one-time nonces, the nonce itself.
-fn take_count(run: &Run<'_, '_>, chosen: &Chosen<'_>, nonce: Nonce, now_secs: u64) -> Result<(), i32> {
+fn take_count(run: &Run<'_, '_>, chosen: &Chosen<'_>, nonce: Nonce) -> Result<(), i32> {
     let settings = &run.settings.auth;
     let count = match chosen.credentials.count() {
         _ if settings.one_time_nonce => 1,
@@ -317,7 +333,7 @@ fn take_count(run: &Run<'_, '_>, chosen: &Chosen<'_>, nonce: Nonce, now_secs: u6
         _ => return Ok(()),
     };
     let fingerprint = fingerprint(run, chosen.credentials.response);
-    let drift_secs = settings.nonce_drift_secs;
+    let (now_secs, drift_secs) = (nonce_secs(run), settings.nonce_drift_secs);
     let used = NonceUse { nonce, count, fingerprint, now_secs, drift_secs };
     let mut verdict = Count::Stale;
     run.environment.services.with_nonces(nonce.identity, &mut |window| verdict = window.take(&used));

@@ -24,7 +24,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use engine::{Answer, Ask, Select};
 use route::{Args, Index, Outcome, ValueRef};
-use sip::digest::{Algorithm, Credentials, Hex, Role};
+use sip::digest::{Algorithm, Hex, Role};
 use sip::{Instant, Method};
 use smallvec::SmallVec;
 
@@ -70,6 +70,8 @@ pub(crate) struct Job {
     table: Arc<str>,
     kept: Kept,
     question: Question,
+    /// What [`users_epoch`](crate::Services::users_epoch) was when it was asked: an answer of before a change is none.
+    epoch: u64,
 }
 
 enum Kept {
@@ -116,12 +118,9 @@ pub(super) fn auth_check(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
 pub(super) fn is_subscriber(run: &mut Run<'_, '_>, args: &Args<'_>) -> Outcome {
     let flags = args.int(2);
     let Some(table) = run.settings.auth_db.table(args.str(1)) else { return no_table(run) };
-    let Some(UriParts { user: Some(user), host, .. }) = UriParts::parse(args.str(0)) else {
-        return Outcome::False;
-    };
-    let mut plain = Vec::new();
-    sip::uri::push_unescaped(user, &mut plain);
-    let domain = (flags & 1 != 0).then_some(host);
+    let Some(parts) = UriParts::parse(args.str(0)) else { return Outcome::False };
+    let Some(plain) = parts.plain_user() else { return Outcome::False };
+    let domain = (flags & 1 != 0).then_some(parts.host);
     run.auth.users.follow(run.environment.services.users_epoch());
     perform(
         run,
@@ -166,7 +165,7 @@ fn gate(run: &mut Run<'_, '_>, task: &Task<'_>) -> Option<Outcome> {
         return None;
     }
     let now = run.now();
-    match run.auth.users.has_any(now) {
+    match run.auth.users.has_any(&task.table, now) {
         Some(true) => None,
         Some(false) if is_of_this_host(run) => Some(Outcome::True),
         Some(false) => {
@@ -195,8 +194,8 @@ fn is_of_this_host(run: &Run<'_, '_>) -> bool {
 enum Secret {
     /// Nothing: the database must be asked.
     Unread,
-    /// There is no such user.
-    NoUser,
+    /// There is no such user; how old that knowledge is.
+    NoUser(Duration),
     /// The user has none for the algorithm; how old that knowledge is.
     None(Duration),
     /// H(A1), and how old it is.
@@ -209,26 +208,32 @@ fn check(run: &mut Run<'_, '_>, task: &Task<'_>, authorize: &Authorize<'_>) -> O
         Ok(chosen) => chosen,
         Err(outcome) => return outcome,
     };
+    let credentials = chosen.credentials;
+    let key = key_of(run, task, &chosen, realm);
     // Asked again after each answer, so that no guesses wait together for the database.
-    let pass = match admit(run, &chosen) {
+    let pass = match admit(run, key.as_deref().unwrap_or(&chosen.username)) {
         Ok(pass) => pass,
         Err(outcome) => return outcome,
     };
-    let credentials = chosen.credentials;
-    let Some(key) = key_of(run, task, &credentials) else {
-        return nobody(run, role, &chosen, pass, method);
+    let Some(key) = key else {
+        let _ = is_right(&credentials, None, method);
+        return nobody(run, role, &chosen, pass);
     };
-    let (ha1, age) = match secret(run, task, &key, &credentials) {
+    let (age, known) = match secret(run, task, &key, &chosen) {
         Secret::Unread => return ask(run, task, Question::User { key, refused: None }),
-        Secret::NoUser => return nobody(run, role, &chosen, pass, method),
-        Secret::None(age) => (None, age),
-        Secret::Ha1(ha1, age) => (Some(ha1), age),
+        Secret::NoUser(age) => (age, None),
+        Secret::None(age) => (age, Some(None)),
+        Secret::Ha1(ha1, age) => (age, Some(Some(ha1))),
     };
-    // A new password works at once: what does not fit is read again before it is called wrong.
+    // A new password works at once, and so does a new user: what does not fit is read again before it is called wrong.
+    let ha1 = known.flatten();
     let secret = ha1.as_ref().map(Hex::as_bytes);
     let fits = is_right(&credentials, secret, method);
     if !fits && !task.asked && age >= SURELY_FRESH && can_wait(run) {
         return ask(run, task, Question::User { key, refused: None });
+    }
+    if known.is_none() {
+        return nobody(run, role, &chosen, pass);
     }
     if ha1.is_none() && may_say(run, Said::NoSecret, SCRIPT_INTERVAL) {
         let line = b"a user has no secret for the algorithm of the credentials: set the password anew, or offer MD5, too";
@@ -239,7 +244,7 @@ fn check(run: &mut Run<'_, '_>, task: &Task<'_>, authorize: &Authorize<'_>) -> O
         return done;
     }
     let use_domain = run.settings.auth_db.use_domain;
-    if !is_identity(run, identity, credentials.username, realm, use_domain) {
+    if !is_identity(run, identity, &chosen.username, realm, use_domain) {
         return Outcome::Code(code::MISMATCH);
     }
     load(run, &key);
@@ -247,31 +252,16 @@ fn check(run: &mut Run<'_, '_>, task: &Task<'_>, authorize: &Authorize<'_>) -> O
 }
 
 /// No such user: as slow as a wrong password, and as dear.
-fn nobody(run: &mut Run<'_, '_>, role: Role, chosen: &Chosen<'_>, pass: Pass, method: &[u8]) -> Outcome {
-    let _ = is_right(&chosen.credentials, None, method);
+fn nobody(run: &mut Run<'_, '_>, role: Role, chosen: &Chosen<'_>, pass: Pass) -> Outcome {
     let _ = judge(run, role, chosen, pass, None);
     Outcome::Code(code::USER)
 }
 
 /// What the row of these credentials' user is remembered by; `None` if there can be none.
-fn key_of(run: &Run<'_, '_>, task: &Task<'_>, credentials: &Credentials<'_>) -> Option<Key> {
-    let plain = without_escapes(credentials.username);
-    let (user, domain) = split_username(&plain);
-    let domain = run.settings.auth_db.use_domain.then(|| domain.unwrap_or(credentials.realm));
+fn key_of(run: &Run<'_, '_>, task: &Task<'_>, chosen: &Chosen<'_>, realm: &[u8]) -> Option<Key> {
+    let (user, domain) = split_username(&chosen.username);
+    let domain = run.settings.auth_db.use_domain.then(|| domain.unwrap_or(realm));
     key(&task.table, user, domain)
-}
-
-/// A user name as tables have it: what was quoted in credentials may have escapes (RFC 3261 §25.1 `quoted-pair`).
-fn without_escapes(quoted: &[u8]) -> SmallVec<[u8; 64]> {
-    let mut plain = SmallVec::new();
-    let mut bytes = quoted.iter();
-    while let Some(&byte) = bytes.next() {
-        match byte {
-            b'\\' => plain.extend(bytes.next().copied()),
-            _ => plain.push(byte),
-        }
-    }
-    plain
 }
 
 /// The key of a user; `None` for a name that no table has: empty, too long, no text.
@@ -296,24 +286,25 @@ fn ages(settings: &AuthDbSettings, task: &Task<'_>) -> Ages {
     if task.asked { Ages { known: Duration::MAX, unknown: Duration::MAX } } else { settings.ages }
 }
 
-fn secret(run: &mut Run<'_, '_>, task: &Task<'_>, key: &[u8], credentials: &Credentials<'_>) -> Secret {
+fn secret(run: &mut Run<'_, '_>, task: &Task<'_>, key: &[u8], chosen: &Chosen<'_>) -> Secret {
     let (now, settings) = (run.now(), &run.settings.auth_db);
     let user = key.split(|&byte| byte == 0).nth(1);
     match run.auth.users.get(key, now, ages(settings, task)) {
         None => Secret::Unread,
-        Some((_, None)) => Secret::NoUser,
+        Some((age, None)) => Secret::NoUser(age),
         // MariaDB compares without case and spaces at the end: `BOB` finds bob's row, and is not bob.
-        Some((_, Some(row))) if row.get(settings.places.user).and_then(Option::as_deref) != user => {
-            Secret::NoUser
+        Some((age, Some(row))) if row.get(settings.places.user).and_then(Option::as_deref) != user => {
+            Secret::NoUser(age)
         }
         Some((age, Some(row))) => {
-            ha1(settings, row, credentials).map_or(Secret::None(age), |ha1| Secret::Ha1(ha1, age))
+            ha1(settings, row, chosen).map_or(Secret::None(age), |ha1| Secret::Ha1(ha1, age))
         }
     }
 }
 
 /// H(A1) of these credentials (RFC 7616 §3.4.2) by the user's row: a stored one of their algorithm, or made of the password.
-fn ha1(settings: &AuthDbSettings, row: &Row, credentials: &Credentials<'_>) -> Option<Hex> {
+fn ha1(settings: &AuthDbSettings, row: &Row, chosen: &Chosen<'_>) -> Option<Hex> {
+    let credentials = &chosen.credentials;
     let at = |place: Option<usize>| {
         place.and_then(|place| row.get(place)?.as_deref()).filter(|text| !text.is_empty())
     };
@@ -324,7 +315,7 @@ fn ha1(settings: &AuthDbSettings, row: &Row, credentials: &Credentials<'_>) -> O
         return at(Some(places.password)).map(made);
     }
     // Hashes of `user@domain` are in a column of their own, and only Kamailio's two have such a second one.
-    let with_domain = split_username(credentials.username).1.is_some();
+    let with_domain = split_username(&chosen.username).1.is_some();
     let usual = if with_domain { places.password_2 } else { Some(places.password) };
     let own = match algorithm {
         Algorithm::Md5 => None,
@@ -411,7 +402,8 @@ fn ask(run: &mut Run<'_, '_>, task: &Task<'_>, question: Question) -> Outcome {
         }
         other => other,
     };
-    let job = Job { table: task.table.clone(), kept, question };
+    let epoch = run.environment.services.users_epoch();
+    let job = Job { table: task.table.clone(), kept, question, epoch };
     if !can_wait(run) {
         if may_say(run, Said::CannotWait, SCRIPT_INTERVAL) {
             let line = b"a user was looked for who is not remembered, in a route that cannot wait for the database: \
@@ -444,8 +436,14 @@ fn send(run: &mut Run<'_, '_>, job: Box<Job>) -> Outcome {
 fn answered(run: &mut Run<'_, '_>, answer: &Answer<'_>) -> Outcome {
     let Some(mut job) = run.prepared.auth.job.take() else { return Outcome::False };
     let now = run.now();
+    let epoch = run.environment.services.users_epoch();
+    if job.epoch != epoch && matches!(answer, Answer::Rows(_)) {
+        job.epoch = epoch;
+        return send(run, job);
+    }
+    run.auth.users.follow(epoch);
     match (answer, &mut job.question) {
-        (Answer::Rows(rows), Question::Any) => run.auth.users.saw(!rows.0.is_empty(), now),
+        (Answer::Rows(rows), Question::Any) => run.auth.users.saw(&job.table, !rows.0.is_empty(), now),
         (Answer::Rows(rows), Question::User { key, refused }) => {
             let row = rows.0.first().map(|row| row.clone().into_boxed_slice());
             run.auth.users.insert(key, now, row);

@@ -15,6 +15,8 @@ use sip::Instant;
 const SWEEP_MAX: usize = 16;
 /// Tables that are remembered as lacking the optional columns.
 const REDUCED_MAX: usize = 16;
+/// Tables of which it is remembered whether they have a user; a further one takes the place of the first.
+const FIRST_MAX: usize = 16;
 /// How long that is believed: a database may refuse for another reason, which passes.
 const REDUCED_AGE: Duration = Duration::from_secs(60);
 /// How long it is believed that there is no user at all.
@@ -41,11 +43,9 @@ struct Slot {
     used: bool,
 }
 
-/// Whether the table of users has one.
+/// Whether a table of users has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FirstUser {
-    /// Nobody has looked.
-    Unasked,
     /// There was none then.
     None(Instant),
     /// There was one: the question is answered for good.
@@ -66,10 +66,14 @@ pub(crate) enum Said {
     CannotWait,
     /// Attempts are slowed.
     Slowed,
+    /// The database of another module did not answer.
+    Unanswered,
+    /// It refused what it was asked.
+    Refused,
 }
 
 /// Kinds of [`Said`].
-const SAID: usize = 5;
+const SAID: usize = 7;
 
 /// What one shard remembers of users.
 pub(crate) struct Users {
@@ -81,7 +85,8 @@ pub(crate) struct Users {
     epoch: u64,
     /// Tables that refused the optional columns, and when.
     reduced: Vec<(Arc<str>, Instant)>,
-    first: FirstUser,
+    /// Tables that were asked whether they have a user.
+    first: Vec<(Arc<str>, FirstUser)>,
     said: [Option<Instant>; SAID],
     serial: u64,
 }
@@ -102,7 +107,7 @@ impl Users {
             hand: 0,
             epoch: 0,
             reduced: Vec::new(),
-            first: FirstUser::Unasked,
+            first: Vec::new(),
             said: [None; SAID],
             serial: 0,
         }
@@ -116,9 +121,7 @@ impl Users {
             self.slots.clear();
             self.hand = 0;
             self.reduced.clear();
-            if self.first != FirstUser::Seen {
-                self.first = FirstUser::Unasked;
-            }
+            self.first.retain(|(_, first)| *first == FirstUser::Seen);
         }
     }
 
@@ -203,21 +206,27 @@ impl Users {
         }
     }
 
-    /// Whether there is a user: `None` if that must be asked.
-    pub(crate) fn has_any(&self, now: Instant) -> Option<bool> {
-        match self.first {
+    /// Whether a table has a user: `None` if that must be asked.
+    pub(crate) fn has_any(&self, table: &str, now: Instant) -> Option<bool> {
+        match self.first.iter().find(|(known, _)| **known == *table)?.1 {
             FirstUser::Seen => Some(true),
             FirstUser::None(then) if now.since(then) < EMPTY_AGE => Some(false),
-            FirstUser::None(_) | FirstUser::Unasked => None,
+            FirstUser::None(_) => None,
         }
     }
 
-    /// Remembers whether there is a user; once there was one, that stays.
-    pub(crate) fn saw(&mut self, any: bool, now: Instant) {
-        if any {
-            self.first = FirstUser::Seen;
-        } else if self.first != FirstUser::Seen {
-            self.first = FirstUser::None(now);
+    /// Remembers whether a table has a user; once it had one, that stays.
+    pub(crate) fn saw(&mut self, table: &Arc<str>, any: bool, now: Instant) {
+        let new = if any { FirstUser::Seen } else { FirstUser::None(now) };
+        match self.first.iter_mut().find(|(known, _)| known == table) {
+            Some((_, FirstUser::Seen)) => {}
+            Some((_, first)) => *first = new,
+            None => {
+                if self.first.len() >= FIRST_MAX {
+                    self.first.remove(0);
+                }
+                self.first.push((table.clone(), new));
+            }
         }
     }
 
@@ -313,14 +322,26 @@ mod tests {
     #[test]
     fn the_first_user_ends_the_question_for_good() {
         let mut users = Users::new(4, &[1; 32]);
-        assert_eq!(users.has_any(at(0)), None);
-        users.saw(false, at(0));
-        assert_eq!(users.has_any(at(0)), Some(false));
-        assert_eq!(users.has_any(at(1)), None);
-        users.saw(true, at(1));
-        users.saw(false, at(2));
+        let table = Arc::from("subscriber");
+        assert_eq!(users.has_any(&table, at(0)), None);
+        users.saw(&table, false, at(0));
+        assert_eq!(users.has_any(&table, at(0)), Some(false));
+        assert_eq!(users.has_any(&table, at(1)), None);
+        users.saw(&table, true, at(1));
+        users.saw(&table, false, at(2));
         users.follow(7);
-        assert_eq!(users.has_any(at(3)), Some(true));
+        assert_eq!(users.has_any(&table, at(3)), Some(true));
+    }
+
+    #[test]
+    fn a_user_in_one_table_is_none_in_another() {
+        let mut users = Users::new(4, &[1; 32]);
+        let (full, empty) = (Arc::from("subscriber"), Arc::from("people"));
+        users.saw(&full, true, at(0));
+        assert_eq!(users.has_any(&empty, at(0)), None);
+        users.saw(&empty, false, at(0));
+        assert_eq!(users.has_any(&full, at(0)), Some(true));
+        assert_eq!(users.has_any(&empty, at(0)), Some(false));
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub(super) static PARAMETERS: &[ParameterDecl] = &[
         (0, 86_400),
         10,
         "s",
-        "Ours: how long it is remembered that there is no such user.",
+        "Ours: how long it is remembered that there is no such user. Credentials that are not right are not refused by what is older than a second: it is read again.",
     ),
     int_parameter(
         "query_timeout",

@@ -131,10 +131,10 @@ impl<'w> Nonces<'w> {
             return Some("an algorithm that was not offered");
         }
         let Some(&(given, life)) = self.given.get(of("nonce")) else { return Some("a nonce of nobody's") };
-        // A nonce has whole seconds: one of the second in which the server began again may be taken for its
-        // own.
-        let is_of_that_second =
-            |restart: &At| *restart > given && self.story.time(*restart) < self.story.time(given) + SECOND;
+        // A nonce has whole seconds: one of a life that began in the second in which the next did may be taken for
+        // its own.
+        let began = life.checked_sub(1).map_or(0, |before| self.story.time(self.restarts[before]));
+        let is_of_that_second = |restart: &At| *restart > given && self.story.time(*restart) < began + SECOND;
         let is_other_life =
             self.life(to) != life && (margin > 0 || !self.restarts.iter().any(is_of_that_second));
         if given > to || is_other_life {
@@ -175,7 +175,7 @@ fn used_once(court: &mut Court<'_>) {
             let of = |name: &str| credentials.get(name).unwrap_or("").to_owned();
             let request = (msg.call_id(), msg.cseq(), msg.get("contact"));
             // A server that begins again has forgotten all counts. So it must not take nonces of its earlier life:
-            // `only-the-right-pass` sees to that, but for those of the very second, which nothing tells apart.
+            // `only-the-right-pass` sees to that, but for lives of less than a second, which nothing tells apart.
             let life = nonces.life(passed);
             let first = *used.entry((of("nonce"), of("nc"), life)).or_insert(request);
             if first != request {

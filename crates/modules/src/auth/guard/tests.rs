@@ -51,7 +51,7 @@ impl Server {
     }
 
     fn admit(&self, source: IpAddr, user: &str, now: u64) -> Admission {
-        let attempt = Attempt::new(&self.key, source, user.as_bytes(), b"biloxi.com");
+        let attempt = Attempt::new(&self.key, source, user.as_bytes());
         attempt.admit(self, &self.limits, now)
     }
 
@@ -130,7 +130,7 @@ fn spellings_of_a_user_and_addresses_of_a_network_are_one() {
     let spelling = |n: u64| if n.is_multiple_of(2) { "bob" } else { "BoB" };
     assert_eq!(server.looked_at(100, |server, n| server.wrong(address(n), spelling(n), NOW)), 10);
 
-    let of = |source: IpAddr| Attempt::new(&server.key, source, b"bob", b"biloxi.com").source;
+    let of = |source: IpAddr| Attempt::new(&server.key, source, b"bob").source;
     let v6 = |last: u16, net: u16| IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, net, 9, 9, 9, last));
     assert_eq!(of(v6(1, 1)), of(v6(2, 1)));
     assert_ne!(of(v6(1, 1)), of(v6(1, 2)));
@@ -138,14 +138,11 @@ fn spellings_of_a_user_and_addresses_of_a_network_are_one() {
     assert_eq!(of(OFFICE), of(office.to_ipv6_mapped().into()));
     assert_ne!(of(OFFICE), of(ELSEWHERE));
 
-    let user = |user: &[u8], realm: &[u8]| Attempt::new(&server.key, OFFICE, user, realm);
-    assert_eq!(user(b"BOB", b"biloxi.com"), user(b"bob", b"biloxi.com"));
-    assert_ne!(user(b"bob", b"biloxi.com").user, user(b"bob", b"atlanta.com").user);
-    assert_ne!(user(b"bobb", b"iloxi.com").user, user(b"bob", b"biloxi.com").user);
-    let other = Attempt::new(&NonceKey::new(b"another secret"), OFFICE, b"bob", b"biloxi.com");
-    assert!(
-        other.user != user(b"bob", b"biloxi.com").user && other.source != user(b"bob", b"biloxi.com").source
-    );
+    let user = |user: &[u8]| Attempt::new(&server.key, OFFICE, user);
+    assert_eq!(user(b"BOB"), user(b"bob"));
+    assert_ne!(user(b"bob\0biloxi.com").user, user(b"bob\0atlanta.com").user);
+    let other = Attempt::new(&NonceKey::new(b"another secret"), OFFICE, b"bob");
+    assert!(other.user != user(b"bob").user && other.source != user(b"bob").source);
 }
 
 #[test]
@@ -311,7 +308,7 @@ fn one_user_with_many_sources_pushes_out_his_own() {
         assert_eq!(server.right(address(n), "mallory", NOW + n), Ok(()));
     }
     let known = |user: &str, source: IpAddr| {
-        let attempt = Attempt::new(&server.key, source, user.as_bytes(), b"biloxi.com");
+        let attempt = Attempt::new(&server.key, source, user.as_bytes());
         visit(&server, attempt.user, |guard| guard.known(&attempt, &server.limits, NOW + 1_000)).is_some()
     };
     for user in ["alice", "bob", "carol", "dave"] {

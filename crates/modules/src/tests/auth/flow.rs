@@ -181,3 +181,32 @@ fn a_stateless_script_that_waited_answers_and_forwards_once() {
         }
     }
 }
+
+/// RFC 7616 §5.5: counts are forgotten with a run, so what it accepted is stale to the next one, however soon that begins.
+#[test]
+fn a_nonce_of_an_earlier_run_is_stale_also_within_a_second() {
+    let environment = |started_unix_secs| Environment {
+        services: Shared::new(),
+        nonce_key: [7; 32],
+        started_unix_secs,
+        ..Environment::default()
+    };
+    let text = format!("{LOAD}{AUTH}{ROUTE}");
+    let start = |started_unix_secs| {
+        let mut rig = Rig::with(&text, &[], environment(started_unix_secs));
+        rig.no_users = false;
+        rig.pass(Duration::from_secs(100));
+        rig
+    };
+    let now = 1_700_000_000 + start(0).now.as_micros() / 1_000_000;
+    // One that has run for long, and one that begins in the second in which the first one gave the nonce.
+    let phone = Phone::alice(&start(now - 60).challenge());
+    let mut second = start(now);
+    assert!(second.send(ALICE, &register(2).line(&phone.line()).text()).is_empty());
+    let reply = second.rows(&alices_row(SECRET));
+    let challenge = reply.header("WWW-Authenticate").expect("a challenge");
+    assert_eq!(piece(challenge, "stale").as_deref(), Some("true"), "{reply:?}");
+    // Its own are good from the first moment.
+    let mut third = start(now);
+    third.remember_alice();
+}

@@ -40,6 +40,26 @@ fn guesses_are_slowed_and_then_not_even_looked_up() {
     assert_eq!(sent[0].first(), "SIP/2.0 200 OK");
 }
 
+/// However a user is written, it is one user: from sources that have tried nothing yet.
+#[test]
+fn other_spellings_of_a_user_are_no_further_tries() {
+    let by_script = r#"request_route {
+        if (!pv_www_authenticate("127.0.0.1", "open sesame", "0")) { www_challenge("127.0.0.1", "1"); exit; }
+        send_reply("200", "OK");
+    }"#;
+    for route in [ROUTE, by_script] {
+        let mut rig = server(&format!("modparam(\"auth\", \"attempts_max\", 3)\n{route}"));
+        let phone = Phone::alice(&rig.challenge());
+        for (number, user) in ["alice@a.example", "alice@b.example", "al\\ice", "ALICE@c"].iter().enumerate()
+        {
+            let phone = Phone { user: (*user).into(), realm: "127.0.\\0.1".into(), ..phone.clone() };
+            let source = format!("192.0.2.{number}:5060");
+            let expected = if number < 3 { WRONG } else { SLOWED };
+            assert_eq!(guess(&mut rig, &source, 20 + number as u32, &phone), expected, "{user}");
+        }
+    }
+}
+
 #[test]
 fn a_phone_that_registered_is_not_locked_out_by_guesses_of_others() {
     let mut rig = registrar("modparam(\"auth\", \"attempts_max\", 3)");
