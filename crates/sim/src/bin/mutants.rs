@@ -53,12 +53,18 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
         if !name.contains(&arguments.name) {
             continue;
         }
-        apply(&copy, &patch, &[])?;
-        let found = seeds(&copy, arguments);
-        apply(&copy, &patch, &["-R"])?;
-        let found = found?;
-        println!("{name:<32} {}", found.as_deref().unwrap_or("NOT FOUND"));
-        all &= found.is_some();
+        // What goes wrong with one is said, and the others are tried all the same.
+        let found = match apply(&copy, &patch, &[]) {
+            Ok(()) => {
+                let found = seeds(&copy, arguments);
+                apply(&copy, &patch, &["-R"])?;
+                found
+            }
+            Err(error) => Err(error),
+        };
+        all &= matches!(found, Ok(Some(_)));
+        let told = found.map_or_else(|error| error, |seed| seed.unwrap_or_else(|| "NOT FOUND".to_owned()));
+        println!("{name:<32} {told}");
     }
     Ok(all)
 }
@@ -84,7 +90,7 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
 
 fn apply(copy: &Path, patch: &Path, options: &[&str]) -> Result<(), String> {
     let mut command = Command::new("patch");
-    command.arg("-p1").arg("-s").arg("-i").arg(patch).args(options).current_dir(copy);
+    command.args(["-p1", "-s", "-F0", "-i"]).arg(patch).args(options).current_dir(copy);
     match command.status() {
         Ok(status) if status.success() => Ok(()),
         Ok(_) => Err(format!("{} does not fit the tree any more; write it anew", patch.display())),
@@ -119,5 +125,8 @@ fn seeds(copy: &Path, arguments: &Arguments) -> Result<Option<String>, String> {
         .lines()
         .find(|line| line.contains("panicked"))
         .map(str::to_owned);
-    Ok(broken.map(str::to_owned).or(panicked).or((!output.status.success()).then(|| "it failed".to_owned())))
+    match broken.map(str::to_owned).or(panicked) {
+        None if !output.status.success() => Err(format!("the simulator ended with {}", output.status)),
+        found => Ok(found),
+    }
 }
