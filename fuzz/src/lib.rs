@@ -39,6 +39,14 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 256,
     },
     Target {
+        name: "equality",
+        asserts: "two URIs are equal exactly if the rules of RFC 3261 section 19.1.4, written out slowly, say so, \
+                  in both directions",
+        run: targets::equality::run,
+        dictionary: Some("sip"),
+        input_bytes_max: 512,
+    },
+    Target {
         name: "via",
         asserts: "Via values are taken exactly if the reference takes them, with the same parts",
         run: targets::via::run,

@@ -1,12 +1,16 @@
 //! Edits of a message and their serialising (RFC 3261 §16.6, §16.7).
 
 use super::input::Input;
-use super::meaning::{Meaning, is_sound};
+use super::meaning::{Meaning, is_sound, others};
 use super::show;
 use sip::{Edits, Index, Message};
+use std::net::{IpAddr, Ipv4Addr};
 
 /// Most edits of one input.
 const EDITS_MAX: usize = 16;
+/// Header fields that speak of the body, and go with it (RFC 3261 §7.4.1, §20).
+const OF_BODY: [&[u8]; 6] =
+    [b"content-type", b"c", b"content-encoding", b"e", b"content-disposition", b"content-language"];
 
 /// See [`TARGETS`](crate::TARGETS). The first byte counts the edits, a byte each, and the rest is the message.
 pub fn run(data: &[u8]) {
@@ -76,6 +80,8 @@ struct Changes {
     vias: List,
     routes: List,
     record_routes: List,
+    /// The other header fields; those that are left.
+    others: Vec<Option<(Vec<u8>, Vec<u8>)>>,
     /// Header lines before and behind the others.
     first: Vec<(Vec<u8>, Vec<u8>)>,
     last: Vec<(Vec<u8>, Vec<u8>)>,
@@ -87,6 +93,7 @@ impl Changes {
             vias: List::of(&meaning.vias),
             routes: List::of(&meaning.routes),
             record_routes: List::of(&meaning.record_routes),
+            others: meaning.others.iter().cloned().map(Some).collect(),
             meaning,
             first: Vec::new(),
             last: Vec::new(),
@@ -95,7 +102,7 @@ impl Changes {
 
     fn apply(&mut self, m: &Message<'_>, choice: u8, turn: usize, edits: &mut Edits) {
         let uri = format!("sip:new{turn}").into_bytes();
-        match choice % 12 {
+        match choice % 16 {
             0 => {
                 edits.set_request_uri(m, &uri);
                 if m.is_request() {
@@ -116,7 +123,7 @@ impl Changes {
                 self.routes.pop();
             }
             4 => {
-                let nth = usize::from(choice / 12) % 6;
+                let nth = usize::from(choice / 16) % 6;
                 edits.remove_route(m, nth);
                 if let Some(value) = self.routes.own.get_mut(nth) {
                     *value = None;
@@ -146,19 +153,67 @@ impl Changes {
                 edits.insert_header(m, format!("z-{turn}: v\r\n").as_bytes());
                 self.first.insert(0, (format!("z-{turn}").into_bytes(), b"v".to_vec()));
             }
-            _ => {
+            11 => {
                 edits.remove_body(m);
                 self.meaning.body.clear();
-                let of_body: [&[u8]; 6] = [
-                    b"content-type",
-                    b"c",
-                    b"content-encoding",
-                    b"e",
-                    b"content-disposition",
-                    b"content-language",
-                ];
-                self.meaning.others.retain(|(name, _)| !of_body.contains(&name.as_slice()));
+                for (place, (name, _)) in self.meaning.others.iter().enumerate() {
+                    if OF_BODY.contains(&name.as_slice()) {
+                        self.others[place] = None;
+                    }
+                }
+                self.last.retain(|(name, _)| name != b"content-type");
             }
+            12 => {
+                let (media, body) = (format!("t/{turn}").into_bytes(), vec![b'b'; turn + 1]);
+                edits.set_body(m, &media, &body);
+                self.set_body(media, body);
+            }
+            13 => {
+                let ip = IpAddr::V4(Ipv4Addr::new(192, 0, 2, turn as u8));
+                // What is there already is replaced: whether that goes well, `response` asserts.
+                let plain = |via: &[u8]| {
+                    !via.windows(5).any(|part| {
+                        part.eq_ignore_ascii_case(b"recei") || part.eq_ignore_ascii_case(b"rport")
+                    }) && !via.contains(&b'(')
+                };
+                let Some(first) = self.meaning.vias.first().filter(|via| plain(via)) else { return };
+                edits.set_received(m, Some(ip), None);
+                if let Some(value) = &mut self.vias.own[0] {
+                    *value = [first, format!(";received={ip}").as_bytes()].concat();
+                }
+            }
+            which => {
+                // One that is of no body, by its place.
+                let place = usize::from(choice / 16) % self.others.len().max(1);
+                let Some(header) = others(m).nth(place) else { return };
+                if OF_BODY.contains(&header.name_bytes.to_ascii_lowercase().as_slice()) {
+                    return;
+                }
+                self.others[place] = if which == 14 {
+                    edits.remove_header(&header);
+                    None
+                } else {
+                    edits.replace_span(header.line.clone(), format!("r-{turn}: v\r\n").as_bytes());
+                    Some((format!("r-{turn}").into_bytes(), b"v".to_vec()))
+                };
+            }
+        }
+    }
+
+    /// The first Content-Type is the new one, which comes last where there was none; a Content-Encoding goes.
+    fn set_body(&mut self, media: Vec<u8>, body: Vec<u8>) {
+        self.meaning.body = body;
+        let mut new = Some((b"content-type".to_vec(), media));
+        for (place, (name, _)) in self.meaning.others.iter().enumerate() {
+            match name.as_slice() {
+                b"content-type" | b"c" => self.others[place] = new.take(),
+                b"content-encoding" | b"e" => self.others[place] = None,
+                _ => {}
+            }
+        }
+        if let Some(new) = new {
+            self.last.retain(|(name, _)| name != b"content-type");
+            self.last.push(new);
         }
     }
 
@@ -167,7 +222,8 @@ impl Changes {
         meaning.vias = self.vias.values();
         meaning.routes = self.routes.values();
         meaning.record_routes = self.record_routes.values();
-        meaning.others = self.first.into_iter().chain(meaning.others).chain(self.last).collect();
+        let own = self.others.into_iter().flatten();
+        meaning.others = self.first.into_iter().chain(own).chain(self.last).collect();
         meaning
     }
 }

@@ -1,6 +1,6 @@
 //! What a message means, so that two can be compared whatever their bytes are.
 
-use sip::Message;
+use sip::{Header, Message};
 
 /// All that an element may act on. Lists are flat, whatever lines they were on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,10 +23,6 @@ impl Meaning {
         let uris = |values: sip::NameAddrs<'_>| {
             values.map(|value| Some(text(value.ok()?.span))).collect::<Option<_>>()
         };
-        use sip::HeaderName as N;
-        let lists = [N::Via, N::Route, N::RecordRoute, N::MaxForwards, N::ContentLength];
-        let single = [N::From, N::To, N::CallId, N::CSeq];
-        let others = m.all_headers().filter(|h| !lists.contains(&h.name) && !single.contains(&h.name));
         let cseq = m.cseq().ok()?;
         Some(Meaning {
             start: (
@@ -46,10 +42,18 @@ impl Meaning {
                 [cseq.number.to_string().as_bytes(), b" ", cseq.method_bytes].concat(),
             ],
             max_forwards: m.max_forwards().ok()?,
-            others: others.map(|h| (h.name_bytes.to_ascii_lowercase(), h.value.to_vec())).collect(),
+            others: others(m).map(|h| (h.name_bytes.to_ascii_lowercase(), h.value.to_vec())).collect(),
             body: m.body().to_vec(),
         })
     }
+}
+
+/// The header fields that mean nothing to an element.
+pub(super) fn others<'m>(m: &Message<'m>) -> impl Iterator<Item = Header<'m>> {
+    use sip::HeaderName as N;
+    let lists = [N::Via, N::Route, N::RecordRoute, N::MaxForwards, N::ContentLength];
+    let single = [N::From, N::To, N::CallId, N::CSeq];
+    m.all_headers().filter(move |h| !lists.contains(&h.name) && !single.contains(&h.name))
 }
 
 /// Whether a message may be acted on.

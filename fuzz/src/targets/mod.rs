@@ -4,6 +4,7 @@ pub mod config;
 pub mod credentials;
 pub mod datagram;
 pub mod edits;
+pub mod equality;
 pub mod header;
 mod input;
 pub mod machine;
