@@ -199,6 +199,37 @@ fn rows_of_a_kamailio_are_taken_over() {
 }
 
 #[test]
+fn a_text_in_double_quotes_is_one_where_a_table_was_made_with_it_only() {
+    let (_directory, path, _) = fresh();
+    execute(
+        &path,
+        "ALTER TABLE location ADD COLUMN attrs TEXT DEFAULT \"none\" CHECK (attrs <> \"many\"); \
+         CREATE INDEX by_attrs ON location (attrs || \"x\") WHERE attrs <> \"few\"; \
+         CREATE VIEW fixed AS SELECT username, \"plain\" AS password FROM subscriber;",
+    );
+    let database = Database::open(&url(&path), PATIENCE).unwrap();
+    database.check(&[needed("location", "location")]).unwrap();
+    bindings_come_back(&database);
+    let attrs: String = Connection::open(&path)
+        .unwrap()
+        .query_row("SELECT max(attrs) FROM location", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(attrs, "none");
+    // A view and a trigger are statements that are read again each time.
+    let selector = database.selector(1, 10).unwrap();
+    let answer = ask(&selector, select("fixed", &["password"], &[("username", "alice")]), PATIENCE);
+    assert!(matches!(&answer, Err(StoreError::Refused(text)) if text.contains("plain")), "{answer:?}");
+    execute(
+        &path,
+        "CREATE TRIGGER late AFTER INSERT ON location BEGIN UPDATE location SET attrs = \"late\"; END",
+    );
+    let mut batch = Batch::default();
+    batch.save("location", &bare("b", "sip:1", now()));
+    let error = database.bindings(&[]).unwrap().write(&batch).unwrap_err();
+    assert!(matches!(&error, StoreError::Refused(text) if text.contains("late")), "{error}");
+}
+
+#[test]
 fn the_file_and_its_directory_are_for_the_owner_only() {
     let (_directory, path, _) = fresh();
     assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);

@@ -502,10 +502,18 @@ pub fn questions_are_answered(database: &Database) {
         matches!(&refused, Err(StoreError::Refused(text)) if text.contains("no_such_table")),
         "{refused:?}"
     );
+    for (columns, key) in [(["ha1", "no_such_column"], "username"), (["ha1", "username"], "no_such_column")] {
+        let refused = ask(&selector, select("subscriber", &columns, &[(key, "no_such_column")]), PATIENCE);
+        assert!(
+            matches!(&refused, Err(StoreError::Refused(text)) if text.contains("no_such_column")),
+            "{refused:?}"
+        );
+    }
+    assert!(matches!(database.rows("subscriber", &["no_such_column"], 9), Err(StoreError::Refused(_))));
     let wrong = ask(&selector, select("a; DROP TABLE x", &["a"], &[]), PATIENCE);
     assert!(matches!(wrong, Err(StoreError::Wrong(_))));
     let state = selector.state();
-    assert_eq!((state.answered, state.refused, state.failed, state.waiting), (4, 2, 0, 0), "{state:?}");
+    assert_eq!((state.answered, state.refused, state.failed, state.waiting), (4, 4, 0, 0), "{state:?}");
     assert!(state.is_up);
 }
 
