@@ -5,6 +5,7 @@
 mod common;
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -385,20 +386,49 @@ fn small_disk(path: &Path) -> Option<(Mount, PathBuf)> {
     Some((mount, copy))
 }
 
+/// Says to the next test that it runs as somebody who may not write everything.
+const CHILD: &str = "STORE_TEST_UNPRIVILEGED";
+
+/// `nobody`, and `nogroup`.
+const NOBODY: u32 = 65_534;
+
+/// The administrator may write anything: for root it runs again in a process of somebody else's.
 #[test]
 fn a_file_that_may_not_be_written_refuses() {
+    let directory = Directory::new();
+    if std::fs::metadata(directory.path()).unwrap().uid() == 0 {
+        assert!(std::env::var_os(CHILD).is_none(), "it is root's still");
+        return run_as_nobody(&directory, "a_file_that_may_not_be_written_refuses");
+    }
     let (_directory, path, _database) = fresh();
     execute(&path, "PRAGMA journal_mode=DELETE");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
-    if std::fs::OpenOptions::new().write(true).open(&path).is_ok() {
-        // The administrator may write anything.
-        return;
-    }
     let database = Database::open(&url(&path), PATIENCE).unwrap();
     let mut batch = Batch::default();
     batch.save("location", &bare("b", "sip:1", now()));
     let error = database.bindings(&[]).unwrap().write(&batch).unwrap_err();
     assert!(matches!(&error, StoreError::Refused(text) if text.contains("written")), "{error}");
+}
+
+/// Runs one test of this program as a user without rights, with everything it needs in this directory: root's own may be
+/// closed to others.
+fn run_as_nobody(directory: &Directory, test: &str) {
+    let place = directory.path().canonicalize().unwrap();
+    std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(&place, Some(NOBODY), Some(NOBODY)).unwrap();
+    let program = place.join("tests");
+    // Not by ourselves: what another test starts meanwhile would hold it open for writing, and so keep it from being run.
+    let copied =
+        std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
+    assert!(copied.unwrap().success());
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = std::process::Command::new(&program);
+    command.args(["--exact", test, "--nocapture"]).current_dir(&place);
+    command.env(CHILD, "1").env("TMPDIR", &place).uid(NOBODY).gid(NOBODY);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_done = output.status.success() && said.contains("1 passed");
+    assert!(is_done, "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
