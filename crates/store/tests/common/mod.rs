@@ -46,6 +46,16 @@ impl Drop for Directory {
     }
 }
 
+/// Runs the scripts that Debian's package of Kamailio brings for one kind of database: the tables that we know.
+pub fn kamailio_scripts(kind: &str, package: &str, execute: &mut dyn FnMut(&str)) {
+    let scripts = Path::new("/usr/share/kamailio").join(kind);
+    for part in ["standard", "usrloc", "auth_db", "domain", "permissions", "alias_db", "uri_db"] {
+        let file = scripts.join(format!("{part}-create.sql"));
+        let sql = std::fs::read_to_string(&file);
+        execute(&sql.unwrap_or_else(|error| panic!("{}: {error}: install {package}", file.display())));
+    }
+}
+
 pub fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as u64
 }
