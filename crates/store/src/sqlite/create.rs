@@ -5,10 +5,10 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::OpenFlags;
 
-use super::fault;
 use super::journal::left_behind;
+use super::{connect, fault};
 use crate::StoreError;
 use crate::schema::TABLES;
 use crate::session::Dialect;
@@ -70,7 +70,7 @@ fn build(new: &Path) -> Result<(), StoreError> {
         .open(new)
         .map_err(|error| cannot(new, "the disk refuses", &error))?;
     let refused = |error: rusqlite::Error| StoreError::from(fault(new, &error));
-    let connection = Connection::open_with_flags(new, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(refused)?;
+    let connection = connect(new, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(refused)?;
     let mut sql = String::from("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; BEGIN;");
     for table in TABLES {
         for statement in table.statements(Dialect::Sqlite, table.name, &|name| name.to_string()) {

@@ -22,8 +22,11 @@
 //! ```
 //!
 //! and a page is the length of its table's name (16 bits), its own length (32 bits), the name, and itself
-//! ([`crate::journal::page`]). All numbers are little-endian. A commit that is not whole is one that was never answered, if
-//! nothing follows; if another one does, the file is damaged.
+//! ([`crate::journal::page`]). All numbers are little-endian. Behind a commit there is room for a head, filled with zeros
+//! before the commit counts; its own head is written last. So a process that is killed leaves whole commits and behind them
+//! zeros, or the head of an earlier turn at the beginning. Anything else in that place is what the machine was writing when
+//! it failed, which was never answered, or was answered and is damaged: nobody can tell, so it is left out with a warning.
+//! Where another commit follows, the file is damaged and nothing is left out.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -206,6 +209,9 @@ impl JournalFiles {
                 &format!("the commit at byte {} is not what was written", slot.end),
             ));
         }
+        if let Some(remains) = slot.remains().map_err(at_path)? {
+            tracing::warn!("{}", left_out(&slot.path, slot.end, &remains));
+        }
         slot.is_torn = true;
         if slot.tables.is_empty() {
             // Its first commit is not whole.
@@ -370,17 +376,22 @@ impl Slot {
             }
         }
         let length = place - self.end - HEAD as u64;
+        let next = place.next_multiple_of(8);
         if place > self.length {
             let grown = place.next_multiple_of(GROWTH);
             self.file.write_all_at(&vec![0; (grown - place) as usize], place)?;
             self.length = grown;
+        } else {
+            // In what an earlier turn has left there.
+            let room = (next + HEAD as u64).min(self.length) - place;
+            self.file.write_all_at(&[0; HEAD + 7][..room as usize], place)?;
         }
         let head = Head { length, pages_crc: crc.finalize() };
         self.file.write_all_at(&head.bytes(self.turn, self.end), self.end)?;
         self.file.sync_data()?;
         self.is_live = true;
         self.tables.extend(pages.iter().map(|page| page.table.to_string()));
-        self.end = place.next_multiple_of(8);
+        self.end = next;
         Ok(())
     }
 
@@ -414,6 +425,22 @@ impl Slot {
         Ok(head.filter(|head| place + HEAD as u64 + head.length <= length))
     }
 
+    /// What is behind the last whole commit, if that is neither nothing nor an earlier turn's.
+    fn remains(&self) -> io::Result<Option<Remains>> {
+        let mut bytes = [0; HEAD];
+        let there = self.length.saturating_sub(self.end).min(HEAD as u64) as usize;
+        self.file.read_exact_at(&mut bytes[..there], self.end)?;
+        if bytes == [0; HEAD] {
+            return Ok(None);
+        }
+        if let Some(head) = Head::read(&bytes, self.turn, self.end) {
+            return Ok(Some(Remains::Commit(HEAD as u64 + head.length)));
+        }
+        let turn = u64_at(&bytes, 0).unwrap_or(0);
+        let is_earlier = turn < self.turn && Head::read(&bytes, turn, self.end).is_some();
+        Ok((!is_earlier).then_some(Remains::Bytes(self.length - self.end)))
+    }
+
     /// Whether a commit of this turn begins here or behind.
     fn follows(&self, from: u64, length: u64) -> io::Result<bool> {
         const STEP: u64 = 1 << 20;
@@ -431,6 +458,14 @@ impl Slot {
         }
         Ok(false)
     }
+}
+
+/// What is left of a commit that is not whole.
+enum Remains {
+    /// So many bytes, by its head.
+    Commit(u64),
+    /// Its head cannot be read: it is somewhere in so many bytes.
+    Bytes(u64),
 }
 
 /// What a file begins with.
@@ -520,6 +555,23 @@ fn number_of(connection: &Connection) -> rusqlite::Result<u32> {
         connection.execute_batch(&format!("PRAGMA user_version = {given}"))?;
     }
     Ok(number()?.cast_unsigned())
+}
+
+/// The line that says what is not read.
+fn left_out(path: &Path, at: u64, remains: &Remains) -> String {
+    let what = match remains {
+        Remains::Commit(bytes) => {
+            format!("the commit of {bytes} bytes at byte {at} is not whole, and none follows")
+        }
+        Remains::Bytes(bytes) => {
+            format!("the last {bytes} bytes, from byte {at} on, do not begin with a commit")
+        }
+    };
+    format!(
+        "the journal {}: {what}; it is left out. A commit was being written there when the server or the machine failed, and \
+         nobody was told of it; or the disk has failed since, and changes of bindings that were answered are lost",
+        path.display()
+    )
 }
 
 fn damaged(path: &Path, what: &str) -> Fault {

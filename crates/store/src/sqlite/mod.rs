@@ -22,6 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::StoreError;
@@ -88,7 +89,7 @@ pub(crate) fn open(path: &Path, access: Access, patience: Duration) -> Result<Co
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let fault = |error: rusqlite::Error| fault(path, &error);
-    let connection = Connection::open_with_flags(path, flags).map_err(fault)?;
+    let connection = connect(path, flags).map_err(fault)?;
     connection.busy_timeout(patience).map_err(fault)?;
     connection.set_prepared_statement_cache_capacity(64);
     let settings = format!(
@@ -105,6 +106,17 @@ pub(crate) fn open(path: &Path, access: Access, patience: Duration) -> Result<Co
         // somebody has locked, stays as it is.
         let _ = connection.query_row("PRAGMA journal_mode=WAL", [], |row| row.get::<_, String>(0));
         connection.execute_batch(&format!("PRAGMA cache_size=-{CACHE_KIB};")).map_err(fault)?;
+    }
+    Ok(connection)
+}
+
+/// A connection to which a name in double quotes is a name, as everywhere else. SQLite takes one that it does not know for a
+/// text: where a table has no column `password`, that of every user would be "password". Tables and indexes that are there
+/// mean what they did when they were made; a view or a trigger with such a text is refused when it is used.
+fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    for texts in [DbConfig::SQLITE_DBCONFIG_DQS_DML, DbConfig::SQLITE_DBCONFIG_DQS_DDL] {
+        connection.set_db_config(texts, false)?;
     }
     Ok(connection)
 }

@@ -254,18 +254,13 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Makes Kamailio's tables with Kamailio's own scripts; false if they are not installed.
-    pub fn make_kamailio_tables(&self) -> bool {
-        let kind = if self.kind == Kind::Postgres { "postgres" } else { "mysql" };
-        let scripts = Path::new("/usr/share/kamailio").join(kind);
-        if !scripts.exists() {
-            return false;
-        }
-        for part in ["standard", "usrloc", "auth_db", "domain", "permissions", "alias_db", "uri_db"] {
-            let sql = fs::read_to_string(scripts.join(format!("{part}-create.sql"))).unwrap();
-            self.execute(&sql);
-        }
-        true
+    /// Makes Kamailio's tables with Kamailio's own scripts.
+    pub fn make_kamailio_tables(&self) {
+        let (kind, package) = match self.kind {
+            Kind::Postgres => ("postgres", "kamailio-postgres-modules"),
+            Kind::MariaDb => ("mysql", "kamailio-mysql-modules"),
+        };
+        super::kamailio_scripts(kind, package, &mut |sql| drop(self.execute(sql)));
     }
 
     /// The server's processes.

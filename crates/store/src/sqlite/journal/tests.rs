@@ -1,5 +1,10 @@
 use super::*;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tracing::field::{Field, Visit};
+use tracing::span;
 
 /// A directory of a test's own, with a database in it.
 struct Rig {
@@ -65,6 +70,74 @@ fn tables(names: &[&str]) -> Vec<String> {
 /// As `kill -9`.
 fn kill(files: JournalFiles) {
     std::mem::forget(files);
+}
+
+/// Takes what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<String>>);
+
+impl Visit for Log {
+    fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
+        writeln!(self.0.lock().unwrap(), "{value:?}").unwrap();
+    }
+}
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        write!(self.0.lock().unwrap(), "{} ", event.metadata().level()).unwrap();
+        event.record(&mut self.clone());
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+impl Rig {
+    /// The pages of `location` that are there when the first file has these bytes, and what the log says.
+    fn read(&self, bytes: &[u8]) -> (Vec<Vec<u8>>, String) {
+        fs::write(self.slot(0), bytes).unwrap();
+        let log = Log::default();
+        let files = tracing::subscriber::with_default(log.clone(), || self.open());
+        let found = pages(&files, "location");
+        kill(files);
+        let said = log.0.lock().unwrap().clone();
+        (found, said)
+    }
+
+    /// A file that was used before: before two new commits, after the first of them and after the second; and where the
+    /// second begins and ends.
+    fn used_again(&self) -> ([Vec<u8>; 3], [u64; 2]) {
+        let mut files = self.open();
+        for length in [700, 90, 4_000] {
+            append(&mut files, 1, &[("location", &vec![b'o'; length])]);
+        }
+        files.trim(&tables(&["location"]), 1).unwrap();
+        let unused = fs::read(self.slot(0)).unwrap();
+        append(&mut files, 2, &[("location", b"first")]);
+        let begin = files.slots[0].end;
+        let first = fs::read(self.slot(0)).unwrap();
+        append(&mut files, 2, &[("location", b"second"), ("phones", b"third")]);
+        let end = files.slots[0].end;
+        kill(files);
+        let whole = fs::read(self.slot(0)).unwrap();
+        assert!(whole[end as usize + HEAD + 8] == b'o', "what was there before is still behind them");
+        // The title is the first that is written.
+        let unused = [&whole[..BEGIN as usize], &unused[BEGIN as usize..]].concat();
+        ([unused, first, whole], [begin, end])
+    }
 }
 
 #[test]
@@ -159,14 +232,19 @@ fn a_commit_that_was_cut_short_was_never_answered() {
             if let Some(fill) = fill {
                 bytes.resize(whole.len() + 100, fill);
             }
-            fs::write(rig.slot(0), &bytes).unwrap();
-            let mut files = rig.open();
-            let found = pages(&files, "location");
+            let (found, said) = rig.read(&bytes);
             // What lacks may be what fills it up only.
             let is_whole =
                 bytes.starts_with(&whole) || whole[length as usize..].iter().all(|byte| *byte == 0);
             assert!(found == [b"first".to_vec()] || is_whole, "{length}");
+            let has_begun = bytes.len() > begin as usize && bytes[begin as usize] != 0;
+            assert_eq!(
+                said.contains(&format!("byte {begin}")),
+                has_begun && found.len() == 1,
+                "{length}: {said}"
+            );
             // It goes on where that began.
+            let mut files = rig.open();
             append(&mut files, 2, &[("location", b"fourth")]);
             kill(files);
             assert_eq!(*pages(&rig.open(), "location").last().unwrap(), b"fourth", "{length}");
@@ -197,6 +275,54 @@ fn a_damaged_commit_is_an_error_that_names_the_file() {
             assert!(fs::read(rig.slot(0)).unwrap() == bytes, "it stays as it is");
         }
     }
+}
+
+#[test]
+fn a_process_that_is_killed_while_it_writes_leaves_nothing_to_tell() {
+    let rig = Rig::new();
+    let (files, [begin, end]) = rig.used_again();
+    for (from, to, before, after) in
+        [(BEGIN, begin, &files[0], &files[1]), (begin, end, &files[1], &files[2])]
+    {
+        // Its head is the last that is written.
+        for length in from + HEAD as u64..=to + HEAD as u64 {
+            let mut bytes = before.clone();
+            let written = from as usize + HEAD..length as usize;
+            bytes[written.clone()].copy_from_slice(&after[written]);
+            let (found, said) = rig.read(&bytes);
+            assert_eq!((found.len(), &*said), (usize::from(from == begin), ""), "{length}");
+        }
+    }
+    assert_eq!(rig.read(&files[2]), (vec![b"first".to_vec(), b"second".to_vec()], String::new()));
+}
+
+#[test]
+fn damage_of_the_last_commit_is_told_with_file_and_byte() {
+    let rig = Rig::new();
+    let ([.., whole], [begin, _]) = rig.used_again();
+    let length = HEAD + 8 + 2 * 6 + "second".len() + "phones".len() + "third".len();
+    for at in begin as usize..begin as usize + length {
+        for bit in [1, 0x80] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= bit;
+            let (found, said) = rig.read(&bytes);
+            assert_eq!(found, [b"first"], "{at}");
+            let what = if at < begin as usize + HEAD {
+                format!("the last {} bytes, from byte {begin} on", bytes.len() as u64 - begin)
+            } else {
+                format!("the commit of {length} bytes at byte {begin}")
+            };
+            let file = rig.slot(0).display().to_string();
+            assert!(said.starts_with("WARN ") && said.lines().count() == 1, "{at}: {said}");
+            assert!(said.contains(&file) && said.contains(&what), "{at}: {said}");
+        }
+    }
+    // The only one of its file.
+    let mut bytes = whole;
+    bytes[BEGIN as usize + HEAD] ^= 1;
+    bytes[begin as usize..].fill(0);
+    let (found, said) = rig.read(&bytes);
+    assert!(found.is_empty() && said.contains(&format!("byte {BEGIN}")), "{said}");
 }
 
 #[test]
