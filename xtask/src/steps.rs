@@ -57,7 +57,19 @@ pub(crate) const END_TO_END: &[Step] = &[
     step(
         "databases",
         // Of the whole workspace, so that no dependency is built once more with other features.
-        &["test", "--workspace", "--test", "postgres", "--test", "mariadb", "--locked", "--", "--ignored"],
+        &[
+            "test",
+            "--workspace",
+            "--test",
+            "postgres",
+            "--test",
+            "mariadb",
+            "--test",
+            "sqlite",
+            "--locked",
+            "--",
+            "--ignored",
+        ],
     ),
     Step {
         environment: &[("RUST_TEST_THREADS", "6")],
