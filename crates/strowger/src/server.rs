@@ -25,6 +25,7 @@ use crate::held::Held;
 use crate::keeping::Keeping;
 use crate::log::{self, ScriptLog};
 use crate::persistence::Tickets;
+use crate::reload::Reload;
 use crate::services::Shared;
 use crate::shard::ShardHandler;
 use crate::signals::Watch;
@@ -109,7 +110,7 @@ struct Server {
     control: Arc<Control>,
     loop_settings: net::Settings,
     resolver: Resolver,
-    tls: Option<InUse>,
+    tls: Option<Arc<InUse>>,
 }
 
 impl Server {
@@ -151,9 +152,9 @@ impl Server {
             auto_100: settings.auto_100,
         };
         // A handshake costs as much as dozens of calls: as many threads as shards, at a lower priority.
-        let tls = InUse::start(loaded, &config.listeners, shards)?;
+        let tls = InUse::start(loaded, &config.listeners, shards)?.map(Arc::new);
         let mut loop_settings = loop_settings(options.gather, time, settings, &limits_of_messages);
-        loop_settings.tls = tls.as_ref().map(InUse::pool);
+        loop_settings.tls = tls.as_ref().map(|tls| tls.pool());
         let location = Striped::new(&location::Limits::default(), Seeds(random()?));
         let keeping = Keeping::open(loaded, &state, &config.listeners, &location, &shared, time)?;
         if settings.domain.register_myself {
@@ -192,7 +193,14 @@ impl Server {
         for (index, shard) in shards.into_iter().enumerate() {
             threads.push(self.start_shard(index, shard, posts.clone(), watch.handle()).map_err(fail)?);
         }
-        watch.obey(&self.control, &posts, |reports| self.log_totals(reports), || self.reload());
+        let reload = self.reload();
+        watch.obey(
+            &self.control,
+            &posts,
+            |reports| self.log_totals(reports),
+            // The log says what came of it.
+            || drop(reload.again("SIGHUP")),
+        );
         let mut code = ExitCode::SUCCESS;
         for thread in threads {
             if !thread.join().unwrap_or(false) {
@@ -205,15 +213,13 @@ impl Server {
         Ok(code)
     }
 
-    /// SIGHUP: certificates and tables that are read whole, each again.
-    fn reload(&self) {
-        match &self.tls {
-            Some(tls) => tls.reload(),
-            None => tracing::info!("SIGHUP: TLS is not in use, there are no certificates to read again"),
-        }
-        match self.keeping.databases.read_tables(&self.settings, &self.shared) {
-            Ok(()) => {}
-            Err(wrong) => wrong.iter().for_each(|line| tracing::error!("SIGHUP: {line}")),
+    /// Who reads certificates and tables again.
+    fn reload(&self) -> Reload {
+        Reload {
+            settings: self.settings.clone(),
+            shared: self.shared.clone(),
+            databases: self.keeping.databases.clone(),
+            tls: self.tls.clone(),
         }
     }
 
@@ -223,7 +229,7 @@ impl Server {
             location: self.location.clone(),
             settings: self.settings.clone(),
             shared: self.shared.clone(),
-            databases: self.keeping.databases.clone(),
+            reload: self.reload(),
             persister: self.keeping.persister(),
             listeners: self.config.listeners.clone(),
             time: self.time,
@@ -232,7 +238,7 @@ impl Server {
 
     /// All counters.
     fn line(&self) -> Line {
-        let handshakes = self.tls.as_ref().map(InUse::statistics).unwrap_or_default();
+        let handshakes = self.tls.as_ref().map(|tls| tls.statistics()).unwrap_or_default();
         self.totals.line(self.location.len(), handshakes, self.keeping.state())
     }
 

@@ -1,4 +1,4 @@
-//! What an administrator does from the command line: users, contacts, databases.
+//! What an administrator does from the command line: users, contacts, databases, and what a server reads again.
 //!
 //! Every command gives a text to print, or one sentence that says what to do. A server that runs is asked or told over
 //! its control socket; it need not run.
@@ -6,6 +6,7 @@
 pub(crate) mod contacts;
 pub(crate) mod db;
 mod password;
+pub(crate) mod reload;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use crate::state;
 
 pub(crate) use contacts::Contacts;
 pub(crate) use db::Databases;
+pub(crate) use reload::Reload;
 pub(crate) use users::Users;
 
 /// How long a database may take to answer the command line.

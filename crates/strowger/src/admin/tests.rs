@@ -6,7 +6,7 @@ use serde_json::Value;
 use store::{Batch, Contact, Database, Draft, Records, Url};
 
 use super::users::tests::{added, changed};
-use super::{AdminError, contacts, db, users};
+use super::{AdminError, contacts, db, reload, users};
 use crate::cli::{Cli, Command};
 use crate::clock::Time;
 use crate::state::tests::Scratch;
@@ -21,6 +21,7 @@ fn run(scratch: &Scratch, arguments: &[&str]) -> Result<String, String> {
         Some(Command::User(command)) => users::run(&command),
         Some(Command::Contacts(command)) => contacts::run(&command),
         Some(Command::Db(command)) => db::run(&command),
+        Some(Command::Reload(command)) => reload::run(&command),
         _ => panic!("another command"),
     };
     done.map_err(|error| line(&error))
@@ -291,6 +292,13 @@ fn tables_are_made_and_checked() {
     let said = run(&scratch, &["db", "check"]).unwrap();
     assert!(said.contains("subscriber") && said.contains("location"), "{said}");
     assert!(run(&scratch, &["db", "create"]).unwrap().contains("all tables are there"));
+}
+
+#[test]
+fn a_reload_without_a_server_says_what_to_do() {
+    let scratch = Scratch::new();
+    let said = run(&scratch, &["reload"]).unwrap_err();
+    assert!(said.contains("no server runs") && said.contains("--state-dir"), "{said}");
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Place {
             _ => self.url(settings, "subscriber")?,
         };
         let name = chosen(&Tables::of(loaded), said, self.db.is_some()).map_err(AdminError::Line)?;
-        let reads_passwords = loaded.parameter("auth_db", "calculate_ha1") == "1";
+        let reads_passwords = is_on(&loaded.parameter("auth_db", "calculate_ha1"));
         let (columns, displaced) = columns(loaded, reads_passwords);
         Ok(UserTable { url, name, columns, reads_passwords, displaced })
     }
@@ -160,6 +160,10 @@ fn chosen(tables: &Tables, said: Option<&str>, any: bool) -> Result<String, Stri
             tables.options()
         )),
     }
+}
+
+fn is_on(parameter: &str) -> bool {
+    route::parse_int(parameter.as_bytes()).is_some_and(|value| value != 0)
 }
 
 /// The columns whose names are not Kamailio's, and the secrets that are left without one.
@@ -264,7 +268,7 @@ mod tests {
             "",
             "modparam(\"auth_db\", \"user_column\", \"login\")\nmodparam(\"auth_db\", \"domain_column\", \"realm\")",
             "modparam(\"auth_db\", \"password_column\", \"h\")\nmodparam(\"auth_db\", \"password_column_2\", \"hb\")",
-            "modparam(\"auth_db\", \"calculate_ha1\", 1)\nmodparam(\"auth_db\", \"password_column\", \"secret\")",
+            "modparam(\"auth_db\", \"calculate_ha1\", yes)\nmodparam(\"auth_db\", \"password_column\", \"secret\")",
         ];
         for settings in settings {
             let loaded = load(settings, PEOPLE);
