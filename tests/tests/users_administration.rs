@@ -174,6 +174,49 @@ fn a_running_server_knows_at_once() {
     assert_eq!(registers(&bob, "bob", "second"), Some(401), "removed");
 }
 
+#[test]
+fn tables_are_read_again_when_told_to() {
+    only_strowger!("the command line is ours");
+    let exchange = Exchange::new();
+    let run = |arguments: &[&str]| strowger(exchange.house.state(), arguments, "");
+    let nobody = run(&["reload"]);
+    assert_eq!(nobody.status.code(), Some(1), "{nobody:?}");
+    assert!(
+        errors(&nobody).contains("no server runs") && errors(&nobody).contains("--state-dir"),
+        "{nobody:?}"
+    );
+    let domains = "loadmodule \"domain.so\"\nmodparam(\"domain\", \"db_url\", DB_URL)\n\n";
+    let _server = exchange.house.start().inserting("request_route {", domains).spawn();
+    exchange.house.database.run("INSERT INTO domain (domain, did) VALUES ('example.org', 'example.org');");
+    let read = run(&["reload", "--json"]);
+    assert!(read.status.success() && errors(&read).is_empty(), "{read:?}");
+    let read: Value = serde_json::from_str(&said(&read)).expect("JSON");
+    assert_eq!((read[0]["what"].as_str(), read[0]["count"].as_u64()), (Some("domains"), Some(1)), "{read}");
+    let read = said(&run(&["reload"]));
+    assert!(read.contains("domains") && read.contains("domain_attrs"), "{read}");
+    exchange.house.database.run("ALTER TABLE domain RENAME TO gone;");
+    let refused = run(&["reload"]);
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(errors(&refused).contains("the domains stay as they are"), "{refused:?}");
+}
+
+#[test]
+fn a_list_for_programs_that_ends_before_its_time_says_so_beside_it() {
+    only_strowger!("the command line is ours");
+    let (exchange, _server) = inhabited();
+    for user in ["a@example.org", "b@example.org"] {
+        exchange.does(&["user", "add", user, "--password-stdin"], "x\n");
+    }
+    for list in ["user", "contacts"] {
+        let listed = exchange.run(&[list, "list", "--json", "--limit", "1"], "");
+        assert!(listed.status.success(), "{listed:?}");
+        assert!(errors(&listed).contains("there are more: --limit 0"), "{listed:?}");
+        let value: Value = serde_json::from_str(&said(&listed)).expect("JSON, and nothing else");
+        assert_eq!(value.as_array().map(Vec::len), Some(1), "{value}");
+        exchange.json(&[list, "list", "--json", "--limit", "0"]);
+    }
+}
+
 /// A server with two users who have three contacts.
 fn inhabited() -> (Exchange, Server) {
     let mut exchange = Exchange::new();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::admin::{Contacts, Databases, Users};
+use crate::admin::{Contacts, Databases, Reload, Users};
 use crate::certificate::Certificates;
 
 /// A SIP server: registrar, stateful and stateless proxy, redirect server.
@@ -84,6 +84,15 @@ pub(crate) enum Command {
                       Exit codes: 0 done, 1 not done, 2 a configuration that does not check."
     )]
     Contacts(Contacts),
+    /// Have a running server read its certificates and the tables that it holds in memory again.
+    ///
+    /// The tables are `domain` and `domain_attrs`, and the groups of `permissions`: `address`, `trusted`, or its file. Users and
+    /// aliases are asked for row by row; the configuration file itself is read at start alone. SIGHUP does the same.
+    #[command(
+        after_help = "What cannot be read, or says what cannot be, changes nothing: what was in use stays so.\n\
+                      Exit codes: 0 read again, 1 something was not, or no server runs."
+    )]
+    Reload(Reload),
     /// Make and check the tables of a database.
     #[command(
         subcommand,

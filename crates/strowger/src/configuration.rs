@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use modules::Settings;
-use route::{Colour, Diagnostic, FileLoader, LoadError as FileError, Program, Rejected, Severity};
+use route::{
+    Colour, Constant, DefaultValue, Diagnostic, FileLoader, LoadError as FileError, Program, Rejected,
+    Severity,
+};
 
 use crate::tls;
 
@@ -70,6 +73,23 @@ impl Loaded {
     /// Whether it loads a module.
     pub(crate) fn loads(&self, module: &str) -> bool {
         modules::catalogue().module(module).is_some_and(|id| self.program.loads(id))
+    }
+
+    /// What a module's parameter is, as a text: what the file says last, else its default.
+    pub(crate) fn parameter(&self, module: &str, name: &str) -> String {
+        let catalogue = modules::catalogue();
+        let found = catalogue.module(module).and_then(|module| catalogue.parameter_named(module, name));
+        let Some(id) = found else { return String::new() };
+        match self.program.modparam(id).map(|set| &set.value) {
+            Some(Constant::Str(text)) => return String::from_utf8_lossy(text).into_owned(),
+            Some(Constant::Int(value)) => return value.to_string(),
+            Some(Constant::Socket(_)) | None => {}
+        }
+        match catalogue.parameter(id).map(|decl| decl.default) {
+            Some(DefaultValue::Str(text)) => text.to_owned(),
+            Some(DefaultValue::Int(value)) => value.to_string(),
+            _ => String::new(),
+        }
     }
 
     /// Loads certificates as `run` would.

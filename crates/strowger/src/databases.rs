@@ -8,6 +8,7 @@ use std::time::{Duration, Instant as SystemClock};
 use modules::{Addresses, Domains, Settings};
 use store::{Database, Needed, Selector, SelectorState, StoreError, Url};
 
+use crate::reload::{Read, Reading};
 use crate::server::StartError;
 use crate::services::Shared;
 use crate::state;
@@ -126,23 +127,28 @@ impl Databases {
 
     /// Reads the tables of domains and addresses, at start and again when an administrator says so. If one cannot be read,
     /// or says what cannot be, what was read before stays.
-    ///
-    /// # Errors
-    ///
-    /// A sentence for each that failed.
-    pub(crate) fn read_tables(&self, settings: &Settings, shared: &Shared) -> Result<(), Vec<String>> {
-        let mut wrong = Vec::new();
+    pub(crate) fn read_tables(&self, settings: &Settings, shared: &Shared) -> Reading {
+        let mut reading = Reading::default();
         match self.domains(settings) {
-            Ok(Some(domains)) => shared.set_domains(domains),
+            Ok(Some(domains)) => {
+                let wanted = &settings.domain;
+                let from = vec![wanted.table.clone(), wanted.attributes_table.clone()];
+                reading.read.push(Read { what: "domains", from, count: domains.len() });
+                shared.set_domains(domains);
+            }
             Ok(None) => {}
-            Err(error) => wrong.push(format!("the domains stay as they are: {error}")),
+            Err(error) => reading.wrong.push(format!("the domains stay as they are: {error}")),
         }
         match self.addresses(settings) {
-            Ok(Some(addresses)) => shared.set_addresses(addresses),
+            Ok(Some((addresses, count))) => {
+                let from = origins_of_addresses(settings);
+                reading.read.push(Read { what: "addresses", from, count });
+                shared.set_addresses(addresses);
+            }
             Ok(None) => {}
-            Err(error) => wrong.push(format!("the groups of addresses stay as they are: {error}")),
+            Err(error) => reading.wrong.push(format!("the groups of addresses stay as they are: {error}")),
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong) }
+        reading
     }
 
     /// The domains; `None` if the configuration has no use for them.
@@ -155,8 +161,8 @@ impl Databases {
         Domains::from_rows(wanted, &rows, &attributes).map(Some)
     }
 
-    /// The groups of addresses, from their tables or from a file.
-    fn addresses(&self, settings: &Settings) -> Result<Option<Addresses>, String> {
+    /// The groups of addresses, from their tables or from a file, and how many entries these have.
+    fn addresses(&self, settings: &Settings) -> Result<Option<(Addresses, usize)>, String> {
         let wanted = &settings.permissions;
         let database = wanted.database.and_then(|place| self.database(place));
         let read = |is_wanted: bool, table: &str, columns: &[String]| match database {
@@ -168,14 +174,25 @@ impl Databases {
             let path = self.directory.join(name);
             let text = fs::read_to_string(&path)
                 .map_err(|error| format!("cannot read address_file {}: {error}", path.display()))?;
-            return Addresses::from_file(wanted, &text, &trusted).map(Some);
+            let found = Addresses::from_file(wanted, &text, &trusted)?;
+            let count = found.len() + trusted.len();
+            return Ok(Some((found, count)));
         }
         let rows = read(wanted.reads_addresses(), &wanted.table, &wanted.columns)?;
         if database.is_none() {
             return Ok(None);
         }
-        Addresses::from_rows(wanted, &rows, &trusted).map(Some)
+        let found = Addresses::from_rows(wanted, &rows, &trusted)?;
+        Ok(Some((found, rows.len() + trusted.len())))
     }
+}
+
+/// The file and the tables that addresses are in.
+fn origins_of_addresses(settings: &Settings) -> Vec<String> {
+    let wanted = &settings.permissions;
+    let tables = [(wanted.reads_addresses(), &wanted.table), (wanted.reads_trusted(), &wanted.trusted_table)];
+    let tables = tables.into_iter().filter(|(is_read, _)| *is_read).map(|(_, table)| table);
+    wanted.address_file.iter().chain(tables).cloned().collect()
 }
 
 /// All rows of a table.

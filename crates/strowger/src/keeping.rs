@@ -57,7 +57,10 @@ impl Keeping {
         // Before it is opened: whoever has the file has the lock.
         let lock = lock_bindings(settings, state)?;
         let databases = Arc::new(Databases::open(settings, state, &loaded.directory)?);
-        databases.read_tables(settings, shared).map_err(|wrong| StartError(wrong.join("; ")))?;
+        let reading = databases.read_tables(settings, shared);
+        if !reading.wrong.is_empty() {
+            return Err(StartError(reading.wrong.join("; ")));
+        }
         let persistence = start_persister(settings, &databases, listeners, location, time)?;
         Ok(Keeping { databases, persistence, _lock: lock, time })
     }

@@ -18,6 +18,7 @@ mod held;
 mod keeping;
 mod log;
 mod persistence;
+mod reload;
 mod server;
 mod services;
 mod shard;
@@ -56,6 +57,7 @@ fn main() -> ExitCode {
         Some(Command::Cert(command)) => certificate(&command),
         Some(Command::User(command)) => administer(admin::users::run(&command)),
         Some(Command::Contacts(command)) => administer(admin::contacts::run(&command)),
+        Some(Command::Reload(command)) => administer(admin::reload::run(&command)),
         Some(Command::Db(command)) => administer(admin::db::run(&command)),
         Some(Command::Reference) => {
             print!("{}", modules::catalogue().reference_markdown());

@@ -1,5 +1,6 @@
 //! The server put together: listeners bound, shards started, stopped when asked.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -24,6 +25,7 @@ use crate::held::Held;
 use crate::keeping::Keeping;
 use crate::log::{self, ScriptLog};
 use crate::persistence::Tickets;
+use crate::reload::Reload;
 use crate::services::Shared;
 use crate::shard::ShardHandler;
 use crate::signals::Watch;
@@ -31,6 +33,9 @@ use crate::state;
 use crate::striped::Striped;
 use crate::tls::InUse;
 use crate::totals::{Line, Totals};
+
+/// Served domains that Route headers may have as names of this server: they are looked through one by one.
+const OWN_DOMAINS_MAX: usize = 256;
 
 /// How long SIGUSR1 waits for the shards' counters.
 const REPORT_WAIT: Duration = Duration::from_secs(1);
@@ -105,7 +110,7 @@ struct Server {
     control: Arc<Control>,
     loop_settings: net::Settings,
     resolver: Resolver,
-    tls: Option<InUse>,
+    tls: Option<Arc<InUse>>,
 }
 
 impl Server {
@@ -147,9 +152,9 @@ impl Server {
             auto_100: settings.auto_100,
         };
         // A handshake costs as much as dozens of calls: as many threads as shards, at a lower priority.
-        let tls = InUse::start(loaded, &config.listeners, shards)?;
+        let tls = InUse::start(loaded, &config.listeners, shards)?.map(Arc::new);
         let mut loop_settings = loop_settings(options.gather, time, settings, &limits_of_messages);
-        loop_settings.tls = tls.as_ref().map(InUse::pool);
+        loop_settings.tls = tls.as_ref().map(|tls| tls.pool());
         let location = Striped::new(&location::Limits::default(), Seeds(random()?));
         let keeping = Keeping::open(loaded, &state, &config.listeners, &location, &shared, time)?;
         if settings.domain.register_myself {
@@ -188,7 +193,14 @@ impl Server {
         for (index, shard) in shards.into_iter().enumerate() {
             threads.push(self.start_shard(index, shard, posts.clone(), watch.handle()).map_err(fail)?);
         }
-        watch.obey(&self.control, &posts, |reports| self.log_totals(reports), || self.reload());
+        let reload = self.reload();
+        watch.obey(
+            &self.control,
+            &posts,
+            |reports| self.log_totals(reports),
+            // The log says what came of it.
+            || drop(reload.again("SIGHUP")),
+        );
         let mut code = ExitCode::SUCCESS;
         for thread in threads {
             if !thread.join().unwrap_or(false) {
@@ -201,15 +213,13 @@ impl Server {
         Ok(code)
     }
 
-    /// SIGHUP: certificates and tables that are read whole, each again.
-    fn reload(&self) {
-        match &self.tls {
-            Some(tls) => tls.reload(),
-            None => tracing::info!("SIGHUP: TLS is not in use, there are no certificates to read again"),
-        }
-        match self.keeping.databases.read_tables(&self.settings, &self.shared) {
-            Ok(()) => {}
-            Err(wrong) => wrong.iter().for_each(|line| tracing::error!("SIGHUP: {line}")),
+    /// Who reads certificates and tables again.
+    fn reload(&self) -> Reload {
+        Reload {
+            settings: self.settings.clone(),
+            shared: self.shared.clone(),
+            databases: self.keeping.databases.clone(),
+            tls: self.tls.clone(),
         }
     }
 
@@ -219,7 +229,7 @@ impl Server {
             location: self.location.clone(),
             settings: self.settings.clone(),
             shared: self.shared.clone(),
-            databases: self.keeping.databases.clone(),
+            reload: self.reload(),
             persister: self.keeping.persister(),
             listeners: self.config.listeners.clone(),
             time: self.time,
@@ -228,7 +238,7 @@ impl Server {
 
     /// All counters.
     fn line(&self) -> Line {
-        let handshakes = self.tls.as_ref().map(InUse::statistics).unwrap_or_default();
+        let handshakes = self.tls.as_ref().map(|tls| tls.statistics()).unwrap_or_default();
         self.totals.line(self.location.len(), handshakes, self.keeping.state())
     }
 
@@ -359,15 +369,26 @@ fn random() -> Result<[u64; 4], StartError> {
 
 /// Served domains as names of this server, which Route headers may have; scripts know all of them.
 fn own_domains(shared: &Shared) -> Vec<engine::Alias> {
-    /// They are looked through one by one.
-    const MAX: usize = 256;
     let domains = modules::Services::domains(shared);
-    let alias = |name: &[u8]| engine::Alias {
-        transport: None,
-        host: String::from_utf8_lossy(name).into_owned(),
-        port: None,
-    };
-    domains.names().take(MAX).map(alias).collect()
+    let (names, left_out) = first_names(domains.names().map(String::from_utf8_lossy).collect());
+    if left_out > 0 {
+        tracing::warn!(
+            "register_myself: {left_out} of {} domains are no names of this server in Route headers, which the first \
+             {OWN_DOMAINS_MAX} in the order of the alphabet are: requests with a Route to one of the others go where DNS \
+             says; write an address of this server into Routes, or those domains as alias= into the configuration",
+            domains.len()
+        );
+    }
+    let alias = |host: Cow<'_, str>| engine::Alias { transport: None, host: host.into_owned(), port: None };
+    names.into_iter().map(alias).collect()
+}
+
+/// The first names in the order of the alphabet, the same ones at every start, and how many are left out.
+fn first_names(mut names: Vec<Cow<'_, str>>) -> (Vec<Cow<'_, str>>, usize) {
+    names.sort_unstable();
+    let left_out = names.len().saturating_sub(OWN_DOMAINS_MAX);
+    names.truncate(OWN_DOMAINS_MAX);
+    (names, left_out)
 }
 
 /// The key of nonces: kept in the state directory if the configuration asks for credentials, random otherwise.
@@ -460,5 +481,21 @@ fn warn_of_small_buffers(sockets: &[Vec<net::Listener>]) {
             "the kernel grants receive buffers of {small} bytes only, too few for bursts; \
              raise it with: sysctl net.core.rmem_max=8388608"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_domains_the_same_ones_are_names_of_the_server() {
+        let names = |order: &mut dyn Iterator<Item = usize>| -> Vec<Cow<'static, str>> {
+            order.map(|number| Cow::from(format!("d{number:03}.example"))).collect()
+        };
+        let (first, left_out) = first_names(names(&mut (0..OWN_DOMAINS_MAX + 44).rev()));
+        assert_eq!((first.len(), left_out), (OWN_DOMAINS_MAX, 44));
+        assert_eq!(first, names(&mut (0..OWN_DOMAINS_MAX)));
+        assert_eq!(first_names(names(&mut (0..OWN_DOMAINS_MAX))).1, 0);
     }
 }

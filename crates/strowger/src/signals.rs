@@ -1,7 +1,7 @@
 //! Signals, on the main thread: what an operator wants of a running server.
 //!
 //! SIGTERM and SIGINT drain it (a second one stops it at once), SIGUSR1 has it report its counters, SIGHUP has it read
-//! its certificates again.
+//! its certificates and tables again.
 
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Watch {
     }
 
     /// Passes orders to the shards until the handle is closed; `reported` is called when all have been asked to report,
-    /// `reload` when certificates are to be read again.
+    /// `reload` when certificates and tables are to be read again.
     pub(crate) fn obey(
         mut self,
         control: &Arc<Control>,

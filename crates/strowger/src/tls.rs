@@ -147,9 +147,19 @@ impl InUse {
         self.pool.statistics()
     }
 
-    /// Reads everything again (SIGHUP).
-    pub(crate) fn reload(&self) {
-        self.source.reload(&self.sources, |settings| self.tls.replace(settings));
+    /// Reads everything again; how many profiles of servers and of clients there are.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in one line; what was in use stays so.
+    pub(crate) fn reload(&self) -> Result<(usize, usize), String> {
+        self.source.reload(&self.sources, |settings| self.tls.replace(settings))
+    }
+
+    /// What it is read from.
+    pub(crate) fn origin(&self) -> &str {
+        let file = self.source.configuration.file.as_ref();
+        file.map_or("the configuration", |file| &file.text)
     }
 }
 
@@ -197,22 +207,15 @@ impl Source {
         &self,
         sources: &Sources,
         replace: impl FnOnce(TlsSettings) -> Result<(), E>,
-    ) {
-        let outcome = self.read(sources.clone()).map_err(|wrong| wrong.to_string()).and_then(|found| {
+    ) -> Result<(usize, usize), String> {
+        self.read(sources.clone()).map_err(|wrong| wrong.to_string()).and_then(|found| {
             if found.settings.servers.is_empty() {
                 return Err("no [server:...] profile is left, and a listener needs one".to_owned());
             }
             found.log_warnings();
             let counts = (found.settings.servers.len(), found.settings.clients.len());
             replace(found.settings).map(|()| counts).map_err(|error| error.to_string())
-        });
-        match outcome {
-            Ok((servers, clients)) => tracing::info!(
-                "SIGHUP: certificates read again ({servers} server and {clients} client profiles); \
-                 open connections keep the old ones"
-            ),
-            Err(line) => tracing::error!("SIGHUP: {line}; the old certificates stay in use"),
-        }
+        })
     }
 
     fn profiles(&self, sources: &mut Sources, diagnostics: &mut Vec<Diagnostic>) -> TlsProfiles {
@@ -517,16 +520,16 @@ mod tests {
             used.set(used.get() + settings.servers.len());
             Ok(())
         };
-        here.source().reload(&Sources::default(), replace);
+        here.source().reload(&Sources::default(), replace).unwrap_err();
         here.write("tls.cfg", "[server:default]\ncertifcate = a\n");
-        here.source().reload(&Sources::default(), replace);
+        here.source().reload(&Sources::default(), replace).unwrap_err();
         // Nobody could connect any more.
         here.write("tls.cfg", "[client:default]\n");
-        here.source().reload(&Sources::default(), replace);
+        here.source().reload(&Sources::default(), replace).unwrap_err();
         assert_eq!(used.get(), 0);
         here.write("tls.cfg", "[server:default]\ncertificate = a\n");
         here.write("a", "");
-        here.source().reload(&Sources::default(), replace);
+        assert_eq!(here.source().reload(&Sources::default(), replace), Ok((1, 1)));
         assert_eq!(used.get(), 1);
     }
 

@@ -287,7 +287,8 @@ fn realm(reader: &Reader<'_>) -> Option<String> {
     (!realm.is_empty() && !realm.contains('$')).then(|| realm.to_owned())
 }
 
-/// The columns whose names are not Kamailio's.
+/// The columns whose names are not Kamailio's. One that is named as another usually is (`password_column` is `ha1` also where
+/// passwords are stored) changes places with it, so that no table would have two columns of one name.
 fn needed(
     user: &str,
     domain: &str,
@@ -299,6 +300,13 @@ fn needed(
     if clear {
         pairs.truncate(2);
         pairs.push(("password", secret));
+    }
+    let named = pairs.clone();
+    for (usual, here) in named {
+        let other = ["password", "ha1", "ha1b"].into_iter().find(|name| *name == here);
+        if let Some(other) = other.filter(|other| !pairs.iter().any(|(known, _)| known == other)) {
+            pairs.push((other, usual));
+        }
     }
     pairs
         .into_iter()

@@ -7,7 +7,7 @@ use modules::{Settings, StoredAor, stored_aor};
 use serde_json::{Value, json};
 use store::{Batch, Bindings, Contact, Url};
 
-use super::{AdminError, MakeFile, Place, counted, table};
+use super::{AdminError, MakeFile, Place, THERE_ARE_MORE, counted, table};
 use crate::clock::Time;
 use crate::control::{self, CallError, key_of, shown};
 use crate::keeping;
@@ -117,11 +117,14 @@ fn list(list: &List) -> Result<String, AdminError> {
         None => Stored::open(&list.place)?.list(limit)?,
     };
     if list.json {
+        if found.is_cut {
+            super::note_that_there_are_more();
+        }
         return Ok(format!("{}\n", Value::Array(found.contacts)));
     }
     let rows: Vec<Vec<String>> = found.contacts.iter().map(row).collect();
     let count = counted(rows.len(), "contact");
-    let more = if found.is_cut { "; there are more: --limit 0 lists all" } else { "" };
+    let more = if found.is_cut { format!("; {THERE_ARE_MORE}") } else { String::new() };
     let head = ["user", "contact", "expires in", "q", "user agent"];
     Ok(format!("{}{count}{}{more}\n", table::table(&head, rows), found.note))
 }

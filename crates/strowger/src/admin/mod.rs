@@ -1,4 +1,4 @@
-//! What an administrator does from the command line: users, contacts, databases.
+//! What an administrator does from the command line: users, contacts, databases, and what a server reads again.
 //!
 //! Every command gives a text to print, or one sentence that says what to do. A server that runs is asked or told over
 //! its control socket; it need not run.
@@ -6,9 +6,11 @@
 pub(crate) mod contacts;
 pub(crate) mod db;
 mod password;
+pub(crate) mod reload;
 mod table;
 #[cfg(test)]
 mod tests;
+mod user_table;
 pub(crate) mod users;
 
 use std::fmt;
@@ -19,11 +21,12 @@ use clap::Args;
 use modules::Settings;
 use store::{Database, StoreError, Url};
 
-use crate::configuration::{self, LoadError};
+use crate::configuration::{self, LoadError, Loaded};
 use crate::state;
 
 pub(crate) use contacts::Contacts;
 pub(crate) use db::Databases;
+pub(crate) use reload::Reload;
 pub(crate) use users::Users;
 
 /// How long a database may take to answer the command line.
@@ -84,9 +87,14 @@ impl Place {
         state::directory(self.state_dir.as_deref())
     }
 
-    /// What the configuration sets: the file's, or the built-in one's.
+    /// The configuration: the file's, or the built-in one.
+    fn load(&self) -> Result<Loaded, AdminError> {
+        Ok(configuration::load(self.file.as_deref(), &self.defines)?)
+    }
+
+    /// What it sets.
     fn settings(&self) -> Result<std::sync::Arc<Settings>, AdminError> {
-        Ok(configuration::load(self.file.as_deref(), &self.defines)?.settings)
+        Ok(self.load()?.settings)
     }
 
     /// The database: what `--db` says, else what the configuration has for `kind`, else the one in the state directory.
@@ -132,6 +140,14 @@ fn no_such_file(file: &Path) -> AdminError {
          another",
         file.display()
     ))
+}
+
+/// What is said of a list that ends before its time.
+const THERE_ARE_MORE: &str = "there are more: --limit 0 lists all";
+
+/// The same where the list is for programs: an array of all that was asked for, and this beside it.
+fn note_that_there_are_more() {
+    eprintln!("strowger: {THERE_ARE_MORE}");
 }
 
 /// A count and what is counted: `1 user`, `2 users`.

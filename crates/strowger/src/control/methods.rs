@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::{FAILED, Failure, INVALID_PARAMS, NO_SUCH_METHOD};
 use crate::clock::Time;
-use crate::databases::Databases;
 use crate::persistence::Persister;
+use crate::reload::{Read, Reload};
 use crate::services::Shared;
 use crate::striped::{STRIPES, Striped};
 
@@ -30,7 +30,7 @@ pub(crate) struct Methods {
     pub(crate) location: Striped,
     pub(crate) settings: Arc<Settings>,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) databases: Arc<Databases>,
+    pub(crate) reload: Reload,
     /// `None` in memory mode.
     pub(crate) persister: Option<Persister>,
     pub(crate) listeners: Vec<engine::Listener>,
@@ -56,15 +56,26 @@ impl Methods {
                 self.shared.users_changed();
                 Ok(json!({}))
             }
-            "reload" => match self.databases.read_tables(&self.settings, &self.shared) {
-                Ok(()) => Ok(json!({})),
-                Err(wrong) => Err(Failure::new(FAILED, wrong.join("; "))),
-            },
+            "reload" => self.reload(),
             _ => Err(Failure::new(
                 NO_SUCH_METHOD,
                 "there are version, contacts.list, contacts.show, contacts.rm, users.changed and reload",
             )),
         }
+    }
+
+    fn reload(&self) -> Result<Value, Failure> {
+        let mut reading = self.reload.again("reload");
+        if reading.wrong.is_empty() {
+            let value = |Read { what, from, count }| json!({ "what": what, "from": from, "count": count });
+            let read: Vec<Value> = reading.read.into_iter().map(value).collect();
+            return Ok(json!({ "read": read }));
+        }
+        if !reading.read.is_empty() {
+            let read: Vec<&str> = reading.read.iter().map(|read| read.what).collect();
+            reading.wrong.push(format!("read again: {}", read.join(", ")));
+        }
+        Err(Failure::new(FAILED, reading.wrong.join("; ")))
     }
 
     /// The bindings of the next addresses-of-record in the order of their keys. `after` is what the answer before called

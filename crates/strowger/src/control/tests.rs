@@ -15,6 +15,7 @@ use super::*;
 use crate::clock::Time;
 use crate::databases::Databases;
 use crate::persistence::tests::rig;
+use crate::reload::Reload;
 use crate::services::Shared;
 use crate::state::tests::Scratch;
 use crate::striped::Striped;
@@ -27,6 +28,16 @@ struct Server {
     _listening: Listening,
 }
 
+/// Nothing is to be read.
+fn reload(shared: &Arc<Shared>) -> Reload {
+    Reload {
+        settings: crate::configuration::load(None, &[]).unwrap().settings,
+        shared: shared.clone(),
+        databases: Arc::new(Databases::default()),
+        tls: None,
+    }
+}
+
 fn server() -> Server {
     let (scratch, location) = (Scratch::new(), rig::striped());
     let (shared, time) = (Arc::new(Shared::new(64, 64)), Time::start());
@@ -34,7 +45,7 @@ fn server() -> Server {
         location: location.clone(),
         settings: crate::configuration::load(None, &[]).unwrap().settings,
         shared: shared.clone(),
-        databases: Arc::new(Databases::default()),
+        reload: reload(&shared),
         persister: None,
         listeners: Vec::new(),
         time,
@@ -94,7 +105,7 @@ fn a_second_server_has_no_socket_there_and_says_why() {
         location: rig::striped(),
         settings: crate::configuration::load(None, &[]).unwrap().settings,
         shared: first.shared.clone(),
-        databases: Arc::new(Databases::default()),
+        reload: reload(&first.shared),
         persister: None,
         listeners: Vec::new(),
         time: first.time,
@@ -146,7 +157,54 @@ fn changed_users_are_a_new_epoch() {
     let before = server.shared.users_epoch();
     server.call("users.changed", json!({})).unwrap();
     assert!(server.shared.users_epoch() > before);
-    server.call("reload", json!({})).unwrap();
+    assert_eq!(server.call("reload", json!({})).unwrap(), json!({ "read": [] }));
+}
+
+/// A server that has groups of addresses from a file, and domains from a table.
+fn reloading() -> (Scratch, Arc<Shared>, Listening) {
+    let scratch = Scratch::new();
+    let file = scratch.0.join("own.cfg");
+    let text = "loadmodule \"sl.so\"\nloadmodule \"permissions.so\"\nloadmodule \"domain.so\"\n\
+                modparam(\"permissions\", \"address_file\", \"address.list\")\n\
+                modparam(\"domain\", \"db_url\", \"sqlite:\")\nrequest_route { exit; }\n";
+    fs::write(&file, text).unwrap();
+    let settings = crate::configuration::load(Some(&file), &[]).unwrap().settings;
+    let shared = Arc::new(Shared::new(64, 64));
+    let databases = Arc::new(Databases::open(&settings, &scratch.0, &scratch.0).unwrap());
+    let methods = Methods {
+        location: rig::striped(),
+        settings: settings.clone(),
+        shared: shared.clone(),
+        reload: Reload { settings, shared: shared.clone(), databases, tls: None },
+        persister: None,
+        listeners: Vec::new(),
+        time: Time::start(),
+    };
+    let listening = listen(&scratch.0, methods).unwrap();
+    (scratch, shared, listening)
+}
+
+#[test]
+fn what_is_read_again_is_said_and_what_cannot_be_changes_nothing() {
+    let (scratch, shared, listening) = reloading();
+    let list = scratch.0.join("address.list");
+    let reload = || {
+        call(&state::socket(&scratch.0), "reload", &json!({})).map_err(|error| match error {
+            CallError::NoServer => "nobody".to_owned(),
+            CallError::Failed(why) => why,
+        })
+    };
+    fs::write(&list, "1 192.0.2.1\n1 192.0.2.2\n").unwrap();
+    let domains = json!({ "what": "domains", "from": ["domain", "domain_attrs"], "count": 0 });
+    let addresses = json!({ "what": "addresses", "from": ["address.list"], "count": 2 });
+    assert_eq!(reload().unwrap(), json!({ "read": [domains, addresses] }));
+    assert_eq!(shared.addresses().len(), 2);
+    fs::write(&list, "nonsense\n").unwrap();
+    let said = reload().unwrap_err();
+    assert!(said.contains("stay as they are") && said.contains("read again: domains"), "{said}");
+    assert_eq!(shared.addresses().len(), 2, "what was in use stays");
+    drop(listening);
+    assert_eq!(reload().unwrap_err(), "nobody");
 }
 
 #[test]
