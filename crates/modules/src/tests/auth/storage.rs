@@ -333,3 +333,21 @@ fn the_first_user_is_looked_up_right_behind_the_question() {
     assert!(rig.send(ALICE, &register(2).line(&phone.line()).text()).is_empty());
     assert_eq!(rig.rows(&alices_row(SECRET)).first(), "SIP/2.0 200 OK");
 }
+
+/// `calculate_ha1` with the default of `password_column`: passwords are in `ha1`, and no column is there twice.
+#[test]
+fn no_table_has_two_columns_of_one_name() {
+    let route = r#"request_route { www_authorize("127.0.0.1", "people"); }"#;
+    let named = |parameters: &str| {
+        let rig = server(&format!("{parameters}\n{route}"));
+        let columns = rig.endpoint.user().settings().tables_needed()[0].columns.clone();
+        columns.into_iter().map(|(usual, here)| (usual.to_string(), here)).collect::<Vec<_>>()
+    };
+    let pair = |usual: &str, here: &str| (usual.to_string(), here.to_string());
+    let calculated = "modparam(\"auth_db\", \"calculate_ha1\", 1)";
+    assert_eq!(named(calculated), [pair("password", "ha1"), pair("ha1", "password")]);
+    let own = format!("{calculated}\nmodparam(\"auth_db\", \"password_column\", \"password\")");
+    assert_eq!(named(&own), []);
+    let swapped = "modparam(\"auth_db\", \"password_column\", \"password\")";
+    assert_eq!(named(swapped), [pair("ha1", "password"), pair("password", "ha1")]);
+}
