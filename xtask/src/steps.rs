@@ -37,6 +37,22 @@ pub(crate) const FUZZING: &[Step] = &[
         &["fmt", "--manifest-path", "fuzz/Cargo.toml", "--all", "--check"],
     ),
     step(
+        "lints of the fuzz targets",
+        // Not all targets: the library takes in sources of `net`, whose own tests are not ours.
+        &[
+            "clippy",
+            "--manifest-path",
+            "fuzz/Cargo.toml",
+            "--workspace",
+            "--lib",
+            "--tests",
+            "--locked",
+            "--",
+            "-D",
+            "warnings",
+        ],
+    ),
+    step(
         "reference of the fuzz targets",
         &["test", "--manifest-path", "fuzz/Cargo.toml", "--workspace", "--locked"],
     ),

@@ -109,7 +109,7 @@ fn plain(text: &[u8]) -> Vec<u8> {
             text.get(at + 1..at + 3).filter(|hex| text[at] == b'%' && hex.iter().all(u8::is_ascii_hexdigit));
         match hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
             Some(byte) if RESERVED.contains(&byte) => {
-                plain.extend_from_slice(format!("%{byte:02x}").as_bytes())
+                plain.extend_from_slice(format!("%{byte:02x}").as_bytes());
             }
             Some(byte) => plain.push(byte),
             None => {
