@@ -15,7 +15,7 @@ use location::{
     AtLimit, Binding, CONTACTS_PER_REQUEST_MAX, Changed, Policy, Refusal, Register, Registered, Update,
 };
 use route::{Args, Outcome};
-use sip::{HeaderName, Instant, Message, Method, NameAddr, Transport, Uri};
+use sip::{HeaderName, Instant, Message, Method, NameAddr, Problem, Transport, Uri};
 use smallvec::SmallVec;
 
 /// The answer is left to the script.
@@ -36,6 +36,8 @@ enum Bad {
     ContactTooLong,
     /// A Require or a Path without which it cannot be done.
     Extension,
+    /// More than one Expires.
+    Expires,
     /// A To that is no address.
     To,
     /// A To of another domain than the one that the request is for.
@@ -192,6 +194,10 @@ fn address_of_record(
     aor: &mut Vec<u8>,
 ) -> Result<(), Bad> {
     check_extensions(&run.settings.registrar, message)?;
+    // RFC 3261 §7.3.1: Expires is no list. A malformed one has a default (§20.19), two contradict each other.
+    if message.expires().is_err_and(|error| error.problem == Problem::Repeated) {
+        return Err(Bad::Expires);
+    }
     let to = message.to().map_err(|_| Bad::To)?;
     // RFC 3261 §10.2: the address-of-record "MUST be a SIP URI or SIPS URI".
     if !matches!(to.uri(), Ok(Uri::Sip(_))) {
@@ -525,6 +531,7 @@ fn refusal(
         // RFC 5630 §5.2: "the registrar MUST reject the REGISTER with a 400".
         Bad::Sips => (-1, 400, "SIPS Contact Needs SIPS Request-URI And Path"),
         Bad::ContactTooLong => (-1, 400, "Contact Too Long"),
+        Bad::Expires => (-1, 400, "More Than One Expires"),
         Bad::To => (-1, 400, "Invalid Address of Record"),
         // RFC 3261 §10.3 step 5: "the registrar MUST send a 404 (Not Found) response".
         Bad::Domain => (-1, 404, "Not Found"),

@@ -92,6 +92,23 @@ fn a_star_removes_all_and_only_with_expires_zero_and_alone() {
     assert_eq!((reply.first(), reply.header("Contact")), ("SIP/2.0 200 OK", None));
 }
 
+/// RFC 3261 §7.3.1, §20.19: a malformed Expires is an hour; two, alike or not, bind and remove nothing.
+#[test]
+fn one_malformed_expires_has_a_default_and_two_are_refused() {
+    let mut rig = rig("");
+    let malformed = register(1).line("Contact: <sip:c@10.0.0.3>").line("Expires: soon");
+    let bound = Some("<sip:c@10.0.0.3>;expires=3600");
+    assert_eq!(rig.one(BOB, &malformed.text()).header("Contact"), bound);
+    for (cseq, contact, second) in
+        [(2, "<sip:c@10.0.0.3>", "0"), (3, "<sip:d@10.0.0.4>", "60"), (4, "*", "0"), (5, "*", "soon")]
+    {
+        let contact = format!("Contact: {contact}");
+        let twice = register(cseq).line(&contact).line("Expires: 0").line(&format!("eXPIRES : {second}"));
+        assert_eq!(rig.status(BOB, &twice.text()), "SIP/2.0 400 More Than One Expires");
+    }
+    assert_eq!(rig.one(BOB, &register(6).text()).header("Contact"), bound);
+}
+
 #[test]
 fn a_star_beside_another_contact_is_refused() {
     let mut rig = rig("");
