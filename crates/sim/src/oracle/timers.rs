@@ -99,6 +99,9 @@ fn course_fault(story: &Story<'_>, course: &Course<'_>) -> Option<(Micros, Strin
                 format!("sent again after {} ms, not {} ms", (at - last) / 1_000, (due - last) / 1_000),
             ));
         }
+        if at > course.until.saturating_add(LATE) {
+            return Some((at, "sent again after Timer B, F or the end of its transaction".to_owned()));
+        }
         last = at;
         interval = next_interval(story, course, again, interval);
         due = at + interval;
@@ -215,6 +218,9 @@ fn timer_g_fault(story: &Story<'_>, transaction: &Transaction) -> Option<(Micros
         }
         if acked.is_some_and(|ack| ack < out) && is_stateful {
             return Some((at, "a failure was sent again after its ACK".to_owned()));
+        }
+        if is_stateful && at > first.at + LONG + LATE {
+            return Some((at, "a failure was sent again after Timer H".to_owned()));
         }
         if asked {
             continue;
