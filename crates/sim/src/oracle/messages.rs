@@ -23,7 +23,7 @@ pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
         name: "hops-and-vias",
         section: "RFC 3261 §16.6 items 3 and 8, §16.7 item 3, §16.3 item 3",
-        says: "Each hop takes one from Max-Forwards and adds one Via; each response loses one Via; no \
+        says: "Each hop takes one from Max-Forwards, or adds one, and adds one Via; each response loses one Via; no \
             request passes with 0.",
         judge: hops_and_vias,
     },
@@ -173,7 +173,9 @@ fn hops_and_vias(court: &mut Court<'_>) {
         for branch in transaction.branches.iter().map(|branch| &story.branches[*branch]) {
             let sent = story.msg(branch.sends[0]);
             let left: Option<u32> = sent.get("max-forwards").and_then(|value| value.parse().ok());
-            if hops == Some(0) || (hops.is_some() && left != hops.map(|hops| hops.saturating_sub(1))) {
+            // Where none came one is added (RFC 3261 §16.6 item 3): which, the configuration says.
+            let is_counted = hops.map_or(left.is_some(), |hops| left == hops.checked_sub(1));
+            if !is_counted {
                 return Some((branch.sends[0], format!("Max-Forwards {left:?} behind {hops:?}")));
             }
             let (before, after) = (asked.list("via"), sent.list("via"));

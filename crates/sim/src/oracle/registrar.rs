@@ -26,7 +26,8 @@ pub(super) const ORACLES: &[Oracle] = &[
         name: "bindings",
         section: "RFC 3261 §10.3 steps 7 and 8",
         says: "A 200 to REGISTER names exactly what is bound: updates are applied wholly or not, in order of \
-            CSeq, and stay.",
+            CSeq, and stay. Where commits fail, write-back is not judged across kills: how far the store is \
+            behind is not bounded there.",
         judge: |court| judge(court, Question::Answers),
     },
     Oracle {

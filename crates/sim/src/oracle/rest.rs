@@ -20,7 +20,7 @@ pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
         name: "sizes",
         section: "RFC 5393 §5.3",
-        says: "No table is ever larger than it may be.",
+        says: "Transactions and bindings are never more, messages sent never longer, than they may be.",
         judge: sizes,
     },
     Oracle {
@@ -66,19 +66,20 @@ fn sizes(court: &mut Court<'_>) {
             court.accuse(world.now, "", format!("server {number}: {what}"));
         }
     }
+    let (bytes, branches) = (world.plan.sizes.message_bytes, usize::from(world.plan.sizes.branches));
+    for entry in &world.trace.entries {
+        let is_servers = world.servers.iter().any(|server| server.address == entry.node);
+        if matches!(entry.what, What::Sent) && is_servers && entry.bytes.len() > bytes {
+            let (label, call_id) =
+                entry.msg.as_ref().map_or((String::new(), ""), |msg| (msg.label(), msg.call_id()));
+            let text = format!("{label} of {} bytes where {bytes} may be", entry.bytes.len());
+            court.accuse(entry.at, call_id, text);
+        }
+    }
     if world.plan.sizes == ROOMY {
         return;
     }
-    let (bytes, branches) = (world.plan.sizes.message_bytes, usize::from(world.plan.sizes.branches));
     for story in court.stories {
-        for branch in story.branches.iter().filter(|branch| story.entry(branch.sends[0]).bytes.len() > bytes)
-        {
-            court.accuse(
-                story.time(branch.sends[0]),
-                "",
-                format!("{} is longer than {bytes} bytes", branch.id),
-            );
-        }
         for transaction in story.transactions.iter().filter(|transaction| story.is_judged(transaction)) {
             // One that could not be reached may be sent another way, under another name.
             let reached = transaction

@@ -119,6 +119,8 @@ pub struct Server {
     pub flush_planned: bool,
     /// The most transactions that a shard ever held.
     pub most: usize,
+    /// The most bindings that its table ever held.
+    pub most_bindings: usize,
     /// What was counted before the last restart.
     counted: Vec<Counters>,
     shards: Vec<Core>,
@@ -166,6 +168,7 @@ impl Server {
             committing: None,
             flush_planned: false,
             most: 0,
+            most_bindings: 0,
             counted: Vec::new(),
             shards: Vec::new(),
             shelf: Shelf::new(location::Limits::default(), Seeds([0; 4])),
@@ -199,6 +202,7 @@ impl Server {
         self.shelf = Shelf::new(limits, Seeds(four(&mut self.prng)));
         if self.plan.keeping != Keeping::Memory {
             self.store.restore(&self.shelf, Instant::from_micros(now));
+            self.most_bindings = self.most_bindings.max(self.shelf.len());
         }
         let (edition, (program, settings)) = self.next.clone();
         (self.program, self.settings) = (program, settings);
@@ -339,6 +343,7 @@ impl Server {
         self.out.clear();
         self.shards[shard].handle(Instant::from_micros(now), input, &mut self.out);
         self.most = self.most.max(self.shards[shard].transactions());
+        self.most_bindings = self.most_bindings.max(self.shelf.len());
         self.hold(now, shard);
         let bytes = &self.out.bytes;
         let deed = |output: &Output| match output {
@@ -545,8 +550,8 @@ impl Server {
         if self.most > self.sizes.transactions {
             excesses.push(format!("{} transactions where {} may be", self.most, self.sizes.transactions));
         }
-        if self.shelf.len() > self.sizes.bindings {
-            excesses.push(format!("{} bindings where {} may be", self.shelf.len(), self.sizes.bindings));
+        if self.most_bindings > self.sizes.bindings {
+            excesses.push(format!("{} bindings where {} may be", self.most_bindings, self.sizes.bindings));
         }
         excesses
     }
