@@ -193,7 +193,7 @@ fn a_response_to_a_peer_that_has_closed_altogether_goes_to_its_sent_by() {
 #[test]
 fn where_only_a_standing_connection_will_do_none_is_opened() {
     let server = tcp(&settings());
-    let mut phone = server.connect();
+    let mut phone = server.connect_alone();
     ask(&mut phone, 1);
     let path = engine::Path { flow: engine::FlowId::STANDING, ..server.next_message().path };
     server.send_on(path, 0, &request(2));

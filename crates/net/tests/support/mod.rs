@@ -208,6 +208,16 @@ impl Server {
         stream.set_nodelay(true).unwrap();
         stream
     }
+    /// A connection from an address that nobody else is at, so that its port is free when it has ended.
+    pub(crate) fn connect_alone(&self) -> TcpStream {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        let alone: SocketAddr = "127.0.203.1:0".parse().unwrap();
+        socket.bind(&alone.into()).unwrap();
+        socket.connect(&self.addresses[1].into()).unwrap();
+        let stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
     /// A connection whose peer takes little.
     pub(crate) fn connect_narrow(&self) -> TcpStream {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
