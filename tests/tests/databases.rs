@@ -405,24 +405,15 @@ fn tables_that_vanish_and_return() {
             "DROP TABLE location; DROP TABLE IF EXISTS location_attrs; \
              DELETE FROM version WHERE table_name IN ('location', 'location_attrs');",
         );
-        let register = alice.register_request();
-        alice.send(&register);
-        let answer = final_answer(&alice, &register);
+        let answer = registers(&alice);
         assert!(matches!(answer.status(), Some(500 | 503)), "{sql:?}: where is it kept?\n{answer}");
         assert!(answer.find("Retry-After").is_some(), "{sql:?}:\n{answer}");
         // Bob is still there, in memory.
-        let invite = alice.request("INVITE", &bob.address_of_record());
-        alice.send(&invite);
-        let arrived = bob.expect_request("INVITE");
-        bob.answer(&arrived, 486, "Busy Here");
-        let answer = alice.expect_response(486, &invite);
-        alice.acknowledge(&invite, &answer);
+        call(&alice, &bob);
         house.database.make_kamailio_table("usrloc");
         let deadline = Instant::now() + BACK;
         loop {
-            let register = alice.register_request();
-            alice.send(&register);
-            let answer = final_answer(&alice, &register);
+            let answer = registers(&alice);
             if answer.status() == Some(200) {
                 break;
             }
@@ -432,6 +423,127 @@ fn tables_that_vanish_and_return() {
         server.kill_at_once();
         let server = house.start().spawn();
         assert_eq!(contacts(&Phone::new(&server, "alice")).len(), 1, "{sql:?}: alice was told 200");
+    }
+}
+
+/// From now on the tables may be read only, or written again.
+fn set_read_only(database: &Database, is: bool) {
+    match (database.sql(), is) {
+        (Sql::Postgres, true) => {
+            database.run("ALTER DATABASE strowger SET default_transaction_read_only = on;");
+            // It counts for new sessions.
+            database.cut_connections();
+        }
+        (Sql::Postgres, false) => {
+            database.run(
+                "SET default_transaction_read_only = off; \
+                 ALTER DATABASE strowger RESET default_transaction_read_only;",
+            );
+            database.cut_connections();
+        }
+        _ => {
+            database.run(&format!("SET GLOBAL read_only = {};", u8::from(is)));
+        }
+    }
+}
+
+/// A REGISTER without credentials; the answer.
+fn registers(phone: &Phone) -> Message {
+    let request = phone.register_request();
+    phone.send(&request);
+    final_answer(phone, &request)
+}
+
+/// Alice calls bob, who is busy.
+fn call(alice: &Phone, bob: &Phone) {
+    let invite = alice.request("INVITE", &bob.address_of_record());
+    alice.send(&invite);
+    let arrived = bob.expect_request("INVITE");
+    bob.answer(&arrived, 486, "Busy Here");
+    let answer = alice.expect_response(486, &invite);
+    alice.acknowledge(&invite, &answer);
+    bob.expect_request("ACK");
+}
+
+#[test]
+fn a_database_that_becomes_read_only_refuses_registers_and_nothing_else() {
+    only_strowger!("how outages are lived through is ours");
+    for sql in Sql::SERVERS {
+        let house = House::new(sql, "1");
+        let server = house.start().spawn();
+        let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
+        bob.register();
+        set_read_only(&house.database, true);
+        let answer = registers(&alice);
+        assert!(matches!(answer.status(), Some(500 | 503)), "{sql:?}: where is it kept?\n{answer}");
+        assert!(answer.find("Retry-After").is_some(), "{sql:?}:\n{answer}");
+        call(&alice, &bob);
+        set_read_only(&house.database, false);
+        let deadline = Instant::now() + BACK;
+        loop {
+            let answer = registers(&alice);
+            if answer.status() == Some(200) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{sql:?}: it can be written again:\n{answer}");
+            thread::sleep(Duration::from_millis(200));
+        }
+        server.kill_at_once();
+        let server = house.start().spawn();
+        for phone in ["alice", "bob"] {
+            assert_eq!(contacts(&Phone::new(&server, phone)).len(), 1, "{sql:?}: {phone} was told 200");
+        }
+        house.expect_no_doubles();
+    }
+}
+
+/// Where REGISTERs do not wait for the database they do not notice; what they changed is written when it can be.
+fn write_back_waits(house: &House, goes: impl FnOnce(&Database), comes_back: impl FnOnce(&Database)) {
+    let sql = house.database.sql();
+    let server = house.start().spawn();
+    let (alice, bob) = (Phone::new(&server, "alice"), Phone::new(&server, "bob"));
+    bob.register();
+    let before = lines_about_it(&server.log()).len();
+    goes(&house.database);
+    assert_eq!(registers(&alice).status(), Some(200), "{sql:?}: registering does not need the database");
+    call(&alice, &bob);
+    lines_after(&server, before, "not written to");
+    comes_back(&house.database);
+    let is_there = "SELECT COUNT(*) FROM location WHERE username = 'alice';";
+    let deadline = Instant::now() + BACK;
+    while house.database.number(is_there) != 1 {
+        assert!(Instant::now() < deadline, "{sql:?}: it can be written to:\n{}", server.log());
+        thread::sleep(Duration::from_millis(200));
+    }
+    server.kill_at_once();
+    let server = house.start().spawn();
+    assert_eq!(contacts(&Phone::new(&server, "alice")).len(), 1, "{sql:?}");
+    house.expect_no_doubles();
+}
+
+#[test]
+fn write_back_waits_for_a_database_that_is_read_only() {
+    only_strowger!("how outages are lived through is ours");
+    for sql in Sql::SERVERS {
+        let house = House::new(sql, "2").define("FLUSH_MS", "200");
+        write_back_waits(&house, |it| set_read_only(it, true), |it| set_read_only(it, false));
+    }
+}
+
+#[test]
+fn write_back_waits_for_a_table_that_vanished() {
+    only_strowger!("how outages are lived through is ours");
+    for sql in Sql::SERVERS {
+        let house = House::with_database(Database::of_kamailio(sql), "2").define("FLUSH_MS", "200");
+        write_back_waits(
+            &house,
+            |it| {
+                it.run("ALTER TABLE location RENAME TO away;");
+            },
+            |it| {
+                it.run("ALTER TABLE away RENAME TO location;");
+            },
+        );
     }
 }
 

@@ -1,6 +1,7 @@
 //! Digest authentication under attack and under sloppy phones (RFC 3261 §22, RFC 7616, RFC 8760): who knows no password
 //! gets nothing, who knows it is not locked out.
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
 use std::time::Duration;
 
@@ -476,6 +477,36 @@ fn guessing_with_many_names_is_slowed_down() {
     }
     assert!(slowed, "eighty names were tried in a moment");
     subscriber("bob").register(&Phone::new(&server, "bob"));
+}
+
+/// One user tried from many addresses: the user is slowed down, wherever the next attempt comes from, and his own phone is not.
+#[test]
+fn guessing_from_many_addresses_is_slowed_down() {
+    only_strowger!("Kamailio lets guess");
+    let (_house, server) = house(&["victim", "neighbour"]);
+    let victim = Phone::new(&server, "victim");
+    subscriber("victim").register(&victim);
+    let guess_from = |number: u8, password: &str| {
+        let source = Ipv4Addr::new(127, 201, 7, number);
+        let mallory = Phone::between(server.address(), SocketAddr::from((source, 0)), "victim");
+        let request = mallory.register_request();
+        let answer = answer_to(&mallory, &request);
+        assert_eq!(answer.status(), Some(401), "a challenge costs nobody anything:\n{answer}");
+        let challenge = Challenge::find(&answer, Algorithm::Md5);
+        let digest = Digest::to(&challenge, &request, &Subscriber::new("victim", password));
+        answer_to(&mallory, &digest.apply(&mallory, &request))
+    };
+    let slowed = (1..60).find(|number| {
+        let answer = guess_from(*number, "guess");
+        assert!(matches!(answer.status(), Some(401 | 503)), "guess {number}:\n{answer}");
+        answer.status() == Some(503)
+    });
+    let slowed = slowed.expect("nobody is guessed at sixty times in a moment");
+    assert!(slowed > 3, "a user whose second phone has a typing error must not be slowed at once: {slowed}");
+    // Past that the answer says nothing about the password.
+    assert_eq!(guess_from(60, &subscriber("victim").password).status(), Some(503));
+    subscriber("victim").register(&victim);
+    subscriber("neighbour").register(&Phone::new(&server, "neighbour"));
 }
 
 #[test]
