@@ -10,9 +10,11 @@ same tables, made by Kamailio's own scripts, to which `strowger db create` adds 
 The server runs on CPU 0 and is started anew for each run; sipstone and the databases are on CPU 1. Parts:
 
 auth     CPU of the server per REGISTER and per call: without authentication, every request challenged, and with credentials used
-         again. Secrets in the database: Kamailio asks it each time, as the papers had it, Strowger because it sees most of the
-         users for the first time. Secrets in memory: Kamailio's htable, Strowger's users whom it has seen.
+         again. Secrets in each database: it is asked each time, as the papers had it (Strowger with `cache_size` 0, Kamailio with
+         eight processes). Secrets in memory: Kamailio's htable, Strowger's users whom it has seen, as it is without settings.
 persist  CPU of the server per REGISTER with bindings in memory, written back, and written through, on each database.
+share    CPU of the server per REGISTER in each of these modes near its peak, beside memory's in the same turn: what is left of the peak
+         where it is the CPU that ends it.
 peak     The highest rate of REGISTERs in each of these modes that the server keeps up with: 99 % good, half of the answers within
          100 ms, 95 % as many answers as questions. --seconds 8 or more: what is late is a part of it. The server has CPU 0 and everything else CPU 1.
 start    How long a start takes with --bindings bindings in the database that the server itself has written, and its memory.
@@ -31,6 +33,7 @@ TABLES = ("standard", "auth_db", "usrloc")
 DOMAIN = "bench.example"
 TARGET = "127.0.0.1:5070"
 SERVERS = ("strowger", "kamailio")
+SHARE_RATE = {"strowger": 100_000, "kamailio": 60_000}
 MODES = {"memory": 0, "write-through": 1, "write-back": 2}
 
 
@@ -214,7 +217,8 @@ def command(server, base, mode="memory", auth=None, children=1, interval=1):
     path = f"{WORK}/{server}-{base.driver}-{mode}-{children}.cfg"
     open(path, "w").write(text)
     defines = [] if auth is None else ["-A", "AUTH"]
-    defines += ["-A", "HTABLE"] if auth == "memory" else []
+    defines += ["-A", "HTABLE"] if auth == "memory" and server == "kamailio" else []
+    defines += ["-A", "ASKED"] if auth == "database" and server == "strowger" else []
     defines += ["-A", "PERSISTED"] if mode != "memory" else []
     if server == "strowger":
         return " ".join([f"{RELEASE}/strowger", "-f", path, "--state-dir", f"{WORK}/state", *defines])
@@ -269,24 +273,25 @@ def table(rows, args, kept):
 
 
 def auth(args, kept):
-    base = args.bases[1] if len(args.bases) > 1 else args.bases[0]
-    add_users(base, args.users)
+    """A challenged operation has more messages than a plain one: so plain ones are also measured at the rate at which they have as many."""
+    for base in args.bases:
+        add_users(base, args.users)
     rows = []
-    for scenario, rate in (("register", 2000), ("invite", 1000)):
+    for scenario, rate, more in (("register", args.rate, 2), ("invite", args.rate / 2, 16 / 13)):
+        # All users once, and some of them twice: then Strowger remembers all, and all credentials have been asked for.
+        warm_up = max(2.0, 1.3 * args.users / rate)
+
+        def row(label, rate, sut, how, scenario=scenario, warm_up=warm_up):
+            rows.append((f"{scenario}, {label}", round(rate), lambda: cost(scenario, round(rate), args, sut, "--auth", how, warm_up=warm_up)))
+
         for server in args.servers:
-            for name, secrets in (("none", None), ("secrets in the database", "database"), ("secrets in memory", "memory")):
-                children = 8 if secrets == "database" and server == "kamailio" else 1
-                # Strowger remembers whom it has asked for: the warm-up is the first time for all users, or for few.
-                warm_up = 1.3 * args.users / rate if secrets == "memory" and server == "strowger" else 2.0
-                if warm_up > 60:
-                    print(f"{scenario}, {server}, {name}: left out, it would take {warm_up:.0f} s until all have been seen", file=sys.stderr)
-                    continue
-                kind = "database" if secrets == "memory" and server == "strowger" else secrets
-                for how in ("none",) if secrets is None else ("challenge", "cached"):
-                    sut = command(server, base, auth=kind, children=children)
-                    label = f"{scenario}, {server}" + ("" if secrets is None else f", {name}, {how}")
-                    rows.append((label, rate, lambda scenario=scenario, rate=rate, sut=sut, how=how, warm_up=warm_up:
-                                 cost(scenario, rate, args, sut, "--auth", how, warm_up=warm_up)))
+            row(f"{server}, none", rate, command(server, args.bases[0]), "none")
+            row(f"{server}, none, as many messages", rate * more, command(server, args.bases[0]), "none")
+            for how in ("challenge", "cached"):
+                for base in args.bases:
+                    children = 8 if server == "kamailio" else 1
+                    row(f"{server}, {base.name}, {how}", rate, command(server, base, auth="database", children=children), how)
+                row(f"{server}, memory, {how}", rate, command(server, args.bases[0], auth="memory"), how)
     table(rows, args, kept.setdefault("auth", {}))
 
 
@@ -308,6 +313,38 @@ def persist(args, kept):
 
                 rows.append((label, args.rate, measure))
     table(rows, args, kept.setdefault("persist", {}))
+
+
+def share(args, kept):
+    """What a mode costs of the CPU, compared with memory in the same turn: a host that is shared changes between two searches for a
+    peak by more than what is looked for. At a rate that all of them carry, and at which a server has no time to wait."""
+    seen, rows = kept.setdefault("share", {}), []
+    for server in args.servers:
+        for base in args.bases:
+            for mode in MODES:
+                if mode == "memory" and base is not args.bases[0] or server == "kamailio" and mode == "write-through":
+                    continue
+                rows.append((base, server, mode, f"{server}, {mode}" + ("" if mode == "memory" else f", {base.name}")))
+    for turn in range(args.repeat):
+        # Each turn begins elsewhere, so that no mode always follows the same one.
+        for base, server, mode, name in rows[turn % len(rows):] + rows[:turn % len(rows)]:
+            if mode != "memory":
+                base.fill("location", ("ruid",), ())
+            rate = SHARE_RATE[server]
+            run = cost("register", rate, args, command(server, base, mode), warm_up=4.0)
+            seen.setdefault(name, []).append(run)
+            left_out = f"; left out: {'; '.join(run['invalid'])}" if run["invalid"] else ""
+            print(f"{turn + 1}/{args.repeat} {name}: {run['carried']:.0f} of {rate}, {run.get('cpu_us') or 0:.2f} µs{left_out}", file=sys.stderr, flush=True)
+    print("| load | good | CPU per operation | memory's share of it in the same turn: median, quartiles | turns |\n|---|---|---|---|---|")
+    for _, server, _, name in rows:
+        pairs = [(run, memory) for run, memory in zip(seen[name], seen[f"{server}, memory"])
+                 if run.get("cpu_us") and memory.get("cpu_us") and not run["invalid"] and not memory["invalid"]]
+        if len(pairs) < 2:
+            print(f"| {name}, {SHARE_RATE[server]:,}/s | – | | | {len(pairs)} |")
+            continue
+        low, middle, high = statistics.quantiles([memory["cpu_us"] / run["cpu_us"] for run, memory in pairs], n=4, method="inclusive")
+        print(f"| {name}, {SHARE_RATE[server]:,}/s | {statistics.mean(run['good'] for run, _ in pairs):.2%} | "
+              f"{statistics.median(run['cpu_us'] for run, _ in pairs):.2f} µs | {middle:.2f}, {low:.2f} to {high:.2f} | {len(pairs)} |", flush=True)
 
 
 def keeps_up(run, rate):
@@ -402,15 +439,15 @@ def start(args, kept):
 
 
 def main():
-    parts = {"auth": auth, "persist": persist, "peak": peak, "start": start}
+    parts = {"auth": auth, "persist": persist, "share": share, "peak": peak, "start": start}
     bases = {"sqlite": Sqlite, "postgres": Postgres, "mariadb": Mariadb}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--bindings", type=int, default=1_000_000)
-    parser.add_argument("--rate", type=int, default=1_000, help="REGISTERs a second in part persist")
-    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="in parts auth and peak")
+    parser.add_argument("--rate", type=int, default=1_000, help="REGISTERs a second in parts auth and persist; calls in part auth are half as many")
+    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="in parts auth, share and peak")
     parser.add_argument("--databases", nargs="+", choices=bases, default=list(bases))
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--json")
