@@ -12,7 +12,8 @@ The server runs on CPU 0 and is started anew for each run; sipstone and the data
 auth     CPU of the server per REGISTER and per call: without authentication, every request challenged, and with credentials used
          again. Secrets in each database: it is asked each time, as the papers had it (Strowger with `cache_size` 0, Kamailio with
          eight processes). Secrets in memory: Kamailio's htable, Strowger's users whom it has seen, as it is without settings.
-persist  CPU of the server per REGISTER with bindings in memory, written back, and written through, on each database.
+persist  The same with bindings in memory, written back, and written through, on each database: REGISTERs, challenged ones, and
+         calls whose credentials are used again.
 share    CPU of the server per REGISTER in each of these modes near its peak, beside memory's in the same turn: what is left of the peak
          where it is the CPU that ends it.
 peak     The highest rate of REGISTERs in each of these modes that the server keeps up with: 99 % good, half of the answers within
@@ -296,22 +297,27 @@ def auth(args, kept):
 
 
 def persist(args, kept):
-    rows = []
+    """REGISTERs without authentication and challenged, and calls whose credentials are used again; secrets in memory."""
     for base in args.bases:
-        for server in SERVERS:
-            for mode in MODES:
-                if mode == "memory" and base is not args.bases[0]:
-                    continue
-                children = 8 if mode == "write-through" and server == "kamailio" else 1
-                sut = command(server, base, mode, children=children)
-                label = f"{server}, {mode}" + ("" if mode == "memory" else f", {base.name}")
+        add_users(base, args.users)
+    rows = []
+    for scenario, how, rate in (("register", "none", args.rate), ("register", "challenge", args.rate), ("invite", "cached", args.rate // 2)):
+        for base in args.bases:
+            for server in args.servers:
+                for mode in MODES:
+                    if mode == "memory" and base is not args.bases[0]:
+                        continue
+                    children = 8 if mode == "write-through" and server == "kamailio" else 1
+                    sut = command(server, base, mode, auth=None if how == "none" else "memory", children=children)
+                    label = f"{scenario}, {how}, {server}, {mode}" + ("" if mode == "memory" else f", {base.name}")
+                    warm_up = 2.0 if how == "none" else max(2.0, 1.3 * args.users / rate)
 
-                def measure(base=base, mode=mode, sut=sut):
-                    if mode != "memory":
-                        base.fill("location", ("ruid",), ())
-                    return cost("register", args.rate, args, sut)
+                    def measure(base=base, mode=mode, sut=sut, scenario=scenario, how=how, rate=rate, warm_up=warm_up):
+                        if mode != "memory":
+                            base.fill("location", ("ruid",), ())
+                        return cost(scenario, rate, args, sut, "--auth", how, warm_up=warm_up)
 
-                rows.append((label, args.rate, measure))
+                    rows.append((label, rate, measure))
     table(rows, args, kept.setdefault("persist", {}))
 
 
@@ -447,7 +453,7 @@ def main():
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--bindings", type=int, default=1_000_000)
     parser.add_argument("--rate", type=int, default=1_000, help="REGISTERs a second in parts auth and persist; calls in part auth are half as many")
-    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="in parts auth, share and peak")
+    parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="in all parts but start")
     parser.add_argument("--databases", nargs="+", choices=bases, default=list(bases))
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
     parser.add_argument("--json")
