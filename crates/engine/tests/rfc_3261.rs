@@ -94,9 +94,15 @@ fn an_own_maddr_is_stripped_and_the_request_goes_on() {
 #[test]
 fn an_own_maddr_on_another_port_is_not_stripped() {
     let uri = "sip:bob@10.0.2.1:5070;maddr=10.0.0.1";
-    let mut network = Network::new(Script::proxy());
-    network.alice(&Request::invite(1).uri(uri));
+    let mut config = rig::config();
     let there = SocketAddr::new(PROXY.ip(), 5070);
+    config.listeners.push(engine::Listener {
+        transport: sip::Transport::Udp,
+        address: there,
+        advertise: None,
+    });
+    let mut network = Network::with(config, Script::proxy());
+    network.alice(&Request::invite(1).uri(uri));
     assert_eq!(network.only(there, "INVITE").uri(), uri);
 }
 
