@@ -314,7 +314,7 @@ fn an_unknown_method_is_proxied_as_a_non_invite() {
 
 // --- what must not change (RFC 3261 §16.6 item 1) ------------------------------------------------------------------
 
-/// RFC 7616 §3.6: a proxy is transparent to the digest of others, in both directions.
+/// RFC 3261 §22.3, RFC 7616 §3.6: a proxy is transparent to the digest of others, in both directions.
 #[test]
 fn digest_header_fields_of_others_pass_untouched() {
     let credentials = [
@@ -335,6 +335,12 @@ fn digest_header_fields_of_others_pass_untouched() {
         for line in credentials {
             assert!(seen.text().contains(&format!("\r\n{line}\r\n")), "{line}\n{}", seen.text());
         }
+        let count = |name: &str| seen.header_lines().iter().filter(|(known, _)| known == name).count();
+        assert_eq!(
+            (count("Authorization"), count("Proxy-Authorization")),
+            (1, 1),
+            "RFC 3261 §22.3: nothing is added"
+        );
         network.take(ALICE);
         network.send(BOB, seen.respond_with(status, "bob", lines, ""));
         let text = network.one(ALICE).text();

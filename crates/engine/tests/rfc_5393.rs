@@ -96,6 +96,28 @@ fn cancel_and_ack_have_the_branch_of_an_invite_with_credentials() {
     assert_eq!(network.one(BOB).branch(), received.branch());
 }
 
+/// §4.2.4: the hash is made of something, too, that differs between transactions to the same place: a Via of ours from
+/// another one, in a request to the same Request-URI, is no loop; from the same one it is.
+#[test]
+fn our_via_of_another_transaction_is_no_loop() {
+    let first = Request::invite(1);
+    let mut network = Network::new(to_bob());
+    network.alice(&first);
+    let ours = network.only(BOB, "INVITE").vias().remove(0);
+    let same = Request { vias: vec![format!("SIP/2.0/UDP {ALICE};branch=z9hG4bK-again"), ours], ..first };
+    let of_another_tag = Request { from: same.from.replace("from-1", "from-2"), ..same.clone() };
+    let of_another_call = Request { call_id: "another@alice.example.org".into(), ..same.clone() };
+    let of_another_cseq = Request { cseq: 2, ..same.clone() };
+    for (request, label) in
+        [(same, "482"), (of_another_tag, "100"), (of_another_call, "100"), (of_another_cseq, "100")]
+    {
+        let mut network = Network::new(to_bob());
+        network.alice(&request);
+        assert_eq!(network.labels(ALICE), [label]);
+        assert_eq!(network.labels(BOB).len(), usize::from(label == "100"));
+    }
+}
+
 /// §4.2.2, §4.2.4: each Via is looked at, in whatever form others write theirs.
 #[test]
 fn a_loop_is_found_behind_any_vias() {

@@ -420,6 +420,21 @@ fn a_connection_that_fails_takes_the_next_target_at_once() {
     network.settle();
 }
 
+/// RFC 3261 §18.1.1: for a response "the transport layer MUST also be prepared to receive an incoming connection": its
+/// Via says whose it is, whatever connection it comes by.
+#[test]
+fn a_response_on_another_connection_is_taken() {
+    let mut network = network(Script::fork(&[(BOB_BY_TCP, 1000)]));
+    network.alice(&Request::invite(1));
+    let received = network.only(BOB, "INVITE");
+    let port = SocketAddr::new(BOB.ip(), 40_077);
+    let other = Path { flow: FlowId(77), ..Path::new(TCP, Some(PROXY.ip()), port) };
+    network.send_on(other, received.respond(180, "bob"));
+    network.send_on(other, received.accept("bob"));
+    assert_eq!(network.labels(ALICE), ["100", "180", "200"]);
+    network.settle();
+}
+
 #[test]
 fn a_connection_that_fails_is_a_500_if_it_was_all_there_was() {
     let mut network = network(Script::fork(&[(BOB_BY_TCP, 1000)]));
@@ -869,6 +884,24 @@ fn a_content_length_is_added_where_a_stream_needs_it() {
         assert_eq!((network.last_path().flow, sent.status()), (client.flow, Some(180)));
         assert_eq!(sent.header("Content-Length").as_deref(), Some("0"), "{}", sent.text());
     }
+}
+
+/// RFC 3261 §7.4.2: "The "chunked" transfer encoding of HTTP/1.1 MUST NOT be used for SIP": who names it is understood
+/// by Content-Length all the same, and what is sent on has the body as it came.
+#[test]
+fn chunked_means_nothing() {
+    let body = "5\r\nhello\r\n0\r\n\r\n";
+    let mut network = network(Script::fork(&[(BOB_BY_TCP, 1000)]));
+    let mut request = tcp(Request::new("MESSAGE", 1).line("Transfer-Encoding: chunked"));
+    request.body = body.into();
+    network.send_on(connection(TCP, 7), request.bytes());
+    let sent = network.only(BOB, "MESSAGE");
+    assert_eq!((sent.body().as_str(), sent.header("Content-Length")), (body, Some(body.len().to_string())));
+    let text = tcp(Request::new("MESSAGE", 2).line("Transfer-Encoding: chunked")).text();
+    let without = text.replace("Content-Length: 0\r\n", "");
+    network.send_on(connection(TCP, 8), format!("{without}{body}"));
+    assert_eq!(network.log.last().and_then(Seen::status), Some(400));
+    network.assert_quiet(BOB);
 }
 
 /// A script that forwards without state.

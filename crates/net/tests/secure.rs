@@ -171,6 +171,27 @@ fn an_idle_tls_connection_ends_with_close_notify() {
     server.stop();
 }
 
+/// RFC 5923 §8.3: after our closure alert whatever comes is discarded.
+#[test]
+fn what_comes_behind_our_closure_alert_is_discarded() {
+    let keys = keys(|_| {});
+    let mut settings = keys.settings();
+    settings.streams.lifetime = Duration::from_millis(300);
+    let server = start(1, &[Transport::Tls], &settings);
+    let mut client = keys.secure(server.connect(), None);
+    ask(&mut client, 1);
+    assert_eq!(server.next_message().text(), request(1));
+    assert_eq!(client.read(&mut [0; 10]).unwrap(), 0, "the alert");
+    // Where the connection is gone altogether, this fails.
+    for cseq in 2..5 {
+        let _ = client.write_all(request(cseq).as_bytes());
+        let _ = client.flush();
+    }
+    server.nothing_comes();
+    assert_eq!(server.statistics(|s| s.open == 0).messages_received, 1);
+    server.stop();
+}
+
 #[test]
 fn clear_text_on_a_port_of_tls_is_told_apart_and_closed() {
     let keys = keys(|_| {});
@@ -240,6 +261,25 @@ fn a_request_opens_a_tls_connection_that_proves_its_domain() {
         }
     }
     server.statistics(|s| s.connected == 2);
+    server.stop();
+}
+
+/// RFC 5923 §8.1: a peer that we have a connection to need not take that for its own requests: it can connect where we
+/// listen, and answer there, too (RFC 3261 §18.1.1).
+#[test]
+fn who_was_connected_to_can_connect_back() {
+    let keys = keys(|_| {});
+    let server = start(1, &[Transport::Tls], &keys.settings());
+    let peer = TcpListener::bind("127.0.0.1:0").unwrap();
+    server.send_to(peer.local_addr().unwrap(), &request(1));
+    let mut first = keys.serve(peer.accept().unwrap().0);
+    expect(&mut first, &request(1));
+    let mut back = keys.secure(server.connect(), None);
+    send(&mut back, &answered(1));
+    assert_eq!(server.next_message().text(), answered(1));
+    ask(&mut back, 2);
+    let statistics = server.statistics(|s| s.open == 2);
+    assert_eq!((statistics.connected, statistics.accepted), (1, 1));
     server.stop();
 }
 

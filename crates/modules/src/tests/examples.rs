@@ -58,6 +58,39 @@ fn a_foreign_route_is_not_followed() {
     }
 }
 
+/// RFC 3261 §16.5: nobody of ours is called for a Request-URI of another domain, whatever its user is called.
+#[test]
+fn a_foreign_request_uri_calls_nobody_of_ours() {
+    for text in [DEFAULT, STATELESS] {
+        let mut rig = Rig::new(text);
+        rig.register("bob", BOB, "reg-bob");
+        let foreign = ["sip:bob@example.org", "sip:bob@127.0.0.1:5099", "sip:bob@192.0.2.1;maddr=192.0.2.2"];
+        for (place, uri) in foreign.into_iter().enumerate() {
+            let request = Request::new("INVITE", uri, ALICE).call(&place.to_string());
+            assert_eq!(rig.status(ALICE, &request.text()), "SIP/2.0 403 Relaying Denied", "{uri}");
+        }
+    }
+}
+
+/// RFC 3261 §16.6 item 4: the proxies stay on the path by the Record-Route of the first request, and leave it at that.
+#[test]
+fn initial_requests_alone_are_record_routed() {
+    for text in [DEFAULT, STATELESS] {
+        let mut rig = Rig::new(text);
+        rig.register("bob", BOB, "reg-bob");
+        let sent = rig.send(ALICE, &request("INVITE").text());
+        let invite = sent.iter().find(|sent| sent.to == BOB).expect("the INVITE");
+        let route = invite.header("Record-Route").expect("a Record-Route");
+        let again = Request::new("INVITE", &format!("sip:bob@{BOB}"), ALICE)
+            .to("<sip:bob@127.0.0.1>;tag=b1")
+            .cseq(2)
+            .line(&format!("Route: {route}"));
+        let sent = rig.send(ALICE, &again.text());
+        let again = sent.iter().find(|sent| sent.to == BOB).expect("the second INVITE");
+        assert_eq!((again.header("Record-Route"), again.header("Route")), (None, None), "{}", again.text);
+    }
+}
+
 /// RFC 3261 §17.1.1.3: the ACK of a failure has the Route of its INVITE; without state it follows the INVITE.
 #[test]
 fn the_ack_of_a_failure_follows_its_invite_through_the_stateless_proxy() {

@@ -183,6 +183,14 @@ request_route {{
     assert_eq!(forwarded.header("Route"), Some(format!("<sip:{CAROL};lr>").as_str()));
 }
 
+/// RFC 5393 §5.3.5: not even where there is none left.
+#[test]
+fn max_breadth_means_nothing_to_a_registrar() {
+    let mut rig = rig("");
+    let none = register(1).line("Contact: <sip:c@10.0.0.3>").line("Max-Breadth: 0");
+    assert_eq!(rig.status(BOB, &none.text()), "SIP/2.0 200 OK");
+}
+
 #[test]
 fn an_expired_contact_is_never_found() {
     let mut rig = rig("");

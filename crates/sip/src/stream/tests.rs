@@ -107,6 +107,16 @@ fn content_length_says_where_the_next_message_begins() {
     assert_eq!(seen, [Seen::Message(first.to_vec()), Seen::Message(second.to_vec())]);
 }
 
+/// RFC 3261 §7.4.2: there is no chunked transfer in SIP: it neither ends a message nor stands in for Content-Length.
+#[test]
+fn transfer_encoding_frames_nothing() {
+    let chunks = "5\r\nhello\r\n0\r\n\r\n";
+    let headers = "Transfer-Encoding: chunked\r\n";
+    assert_eq!(verdict(headers, chunks), Err(Broken::ContentLength));
+    let with_length = format!("{headers}Content-Length: {}\r\n", chunks.len());
+    assert_eq!(verdict(&with_length, chunks), Ok(chunks.len()));
+}
+
 #[test]
 fn content_length_is_found_however_it_is_written() {
     for line in [
