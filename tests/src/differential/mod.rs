@@ -19,5 +19,6 @@ mod traffic;
 pub use compare::{Difference, Expected, differences};
 pub use generated::generated;
 pub use normal::Normal;
+pub use readers::DOES_NOT_UNFOLD;
 pub use stage::{Outcome, Play, play};
 pub use traffic::{Case, torture, traffic};

@@ -27,8 +27,8 @@ pub struct Normal {
     pub smuggled: Vec<&'static str>,
 }
 
-/// The header field that the configurations remove, in lower case.
-const REMOVED: &str = "x-secret";
+/// The header fields that the configurations remove, in lower case, and what they are called besides.
+const REMOVED: [&str; 3] = ["x-secret", "subject", "s"];
 
 /// A message in comparable form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Normal {
         let (answers, forwarded) = (plain(&outcome.answers), plain(&outcome.forwarded));
         let finds = |reader: &&Reader| {
             let mut fields = outcome.forwarded.iter().flat_map(|message| header_fields(message, **reader));
-            fields.any(|(name, _)| name == REMOVED)
+            fields.any(|(name, _)| REMOVED.contains(&name.as_str()))
         };
         let smuggled = READERS.iter().filter(finds).map(|reader| reader.name).collect();
         Self { answers, forwarded, closed: outcome.closed, smuggled }

@@ -22,25 +22,31 @@ pub(super) struct Reader {
     stops_at_nul: bool,
     /// Whether any control character or white space may stand around a name.
     trims_controls: bool,
+    /// Whether a line that begins with white space goes on with the one before it.
+    unfolds: bool,
 }
 
 /// All of them.
-pub(super) const READERS: [Reader; 5] = [
+pub(super) const READERS: [Reader; 6] = [
     Reader { name: "as RFC 3261 has it", ..STRICT },
     Reader { name: "LF ends a line", line_end: LineEnd::Lf, ..STRICT },
     Reader { name: "CR or LF ends a line", line_end: LineEnd::CrOrLf, ..STRICT },
     Reader { name: "NUL ends a line", stops_at_nul: true, ..STRICT },
     Reader { name: "control characters around names", trims_controls: true, line_end: LineEnd::Lf, ..STRICT },
+    Reader { name: DOES_NOT_UNFOLD, unfolds: false, ..STRICT },
 ];
 
+/// The reader that knows no folds (RFC 3261 §7.3.1): for it whatever stands in one is a header field of its own.
+pub const DOES_NOT_UNFOLD: &str = "a fold is a line";
+
 const STRICT: Reader =
-    Reader { name: "", line_end: LineEnd::CrLf, stops_at_nul: false, trims_controls: false };
+    Reader { name: "", line_end: LineEnd::CrLf, stops_at_nul: false, trims_controls: false, unfolds: true };
 
 /// The header fields that this reader sees: names in lower case, and values.
 pub(super) fn header_fields(message: &[u8], reader: Reader) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for line in lines(message, reader.line_end).into_iter().skip(1) {
-        let is_fold = line.first().is_some_and(|first| b" \t".contains(first));
+        let is_fold = reader.unfolds && line.first().is_some_and(|first| b" \t".contains(first));
         if let Some((_, value)) = fields.last_mut().filter(|_| is_fold) {
             value.push_str(&String::from_utf8_lossy(line));
             continue;
@@ -88,7 +94,8 @@ mod tests {
 
     #[test]
     fn readers_read_as_their_names_say() {
-        let message = b"A b C\r\nX-One : 1\r\n more\r\nX-Two: 2\nX-Three: 3\r\nX-Four: 4\rX-Five: 5\r\n\
+        let message =
+            b"A b C\r\nX-One : 1\r\n more: of it\r\nX-Two: 2\nX-Three: 3\r\nX-Four: 4\rX-Five: 5\r\n\
             X-Six\0: 6\r\n\x01X-Seven: 7\r\n\r\nX-Body: 8\r\n";
         let names = |reader: &Reader| -> Vec<String> {
             header_fields(message, *reader).into_iter().map(|(name, _)| name).collect()
@@ -98,6 +105,7 @@ mod tests {
         assert!(!names(&READERS[1]).contains(&"x-five".to_owned()));
         assert!(names(&READERS[2]).contains(&"x-five".to_owned()));
         assert!(names(&READERS[4]).contains(&"x-seven".to_owned()));
+        assert!(names(&READERS[5]).contains(&"more".to_owned()));
         for reader in &READERS {
             assert!(!names(reader).contains(&"x-body".to_owned()), "{}", reader.name);
         }
