@@ -23,7 +23,7 @@ const PROFILES: [&str; 4] = ["stateful", "stateless", "checks", "auth"];
 const REMOVING: [&str; 2] = ["stateful", "stateless"];
 
 /// The files of `tests/differential/`.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "valid",
     "start",
     "headers",
@@ -34,6 +34,7 @@ const FILES: [&str; 10] = [
     "register",
     "credentials",
     "smuggling",
+    "recorded",
 ];
 
 /// The list is what this version does.

@@ -1,7 +1,7 @@
 //! Messages without what each server may choose, so that what is left can be compared.
 //!
 //! Taken away: addresses (`SERVER`, `PEER`), the caller's port over TCP, the branch that the server makes
-//! (`BRANCH`), To tags and nonces that it makes (`TAG`, `NONCE`), reason phrases, Date, Server, Warning and
+//! (`BRANCH`), To tags, nonces and temporary GRUUs that it makes (`TAG`, `NONCE`, `NAME`), reason phrases, Date, Server, Warning and
 //! Kamailio's P-Registrar-Error, the order of header fields of different names (RFC 3261 §7.3.1), and what
 //! differs in every message ([`alike`]; `docs/differences.md` lists it). What is no printable ASCII is escaped.
 
@@ -107,6 +107,8 @@ impl Plain {
                 "via" if line.contains("SERVER") => cut(&line, "branch=", "BRANCH", &|_| false),
                 "to" => cut(&line, "tag=", "TAG", &known),
                 "www-authenticate" | "proxy-authenticate" => cut(&line, "nonce=", "NONCE", &|_| false),
+                // A name that Kamailio makes for a contact (RFC 5627 §3.3).
+                "contact" => cut(&line, "temp-gruu=\"sip:", "NAME", &|_| false),
                 // Of the caller, to a nonce of the server's.
                 "authorization" | "proxy-authorization" => {
                     let line = cut(&line, " nonce=", "NONCE", &|_| false);
