@@ -70,6 +70,14 @@ pub const TARGETS: &[Target] = &[
         input_bytes_max: 512,
     },
     Target {
+        name: "lists",
+        asserts: "a header field that is a list has the values that the reference finds, in their order, on however \
+                  many lines",
+        run: targets::lists::run,
+        dictionary: Some("sip"),
+        input_bytes_max: 512,
+    },
+    Target {
         name: "credentials",
         asserts: "credentials are taken exactly if the reference takes them, with the same parameters; a \
                   challenge is well formed whatever its realm",

@@ -7,6 +7,7 @@ pub mod edits;
 pub mod equality;
 pub mod header;
 mod input;
+pub mod lists;
 pub mod machine;
 mod meaning;
 pub mod name_addr;
