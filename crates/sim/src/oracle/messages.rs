@@ -3,9 +3,9 @@
 use super::story::At;
 use super::{Branch, Court, Oracle, Story, Transaction};
 use crate::noise::CALL_ID;
-use crate::text::{Msg, param, sent_by};
+use crate::text::{Msg, address_of, param, sent_by, uri_of};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
@@ -60,6 +60,12 @@ pub(super) const ORACLES: &[Oracle] = &[
         judge: each_target_once,
     },
     Oracle {
+        name: "next-hop",
+        section: "RFC 3261 §16.6 items 6 and 7",
+        says: "A datagram goes to where the first Route that is left says, without one the Request-URI.",
+        judge: next_hop,
+    },
+    Oracle {
         name: "udp-without-tcp",
         section: "RFC 3261 §18.1.1",
         says: "What went by a stream goes by a datagram as well only if no connection could be made.",
@@ -72,6 +78,9 @@ pub(super) const ORACLES: &[Oracle] = &[
         judge: nothing_from_nothing,
     },
 ];
+
+/// Where a name leads that is answered wrongly.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9)), 5060);
 
 /// Max-Forwards that the servers' configurations add where there is none.
 const HOPS: u32 = 10;
@@ -226,6 +235,11 @@ fn branches_are_fresh(court: &mut Court<'_>) {
             if !branch.id.starts_with("z9hG4bK") || seen.insert(&branch.id, first).is_some() {
                 court.accuse(story.time(first), "", format!("the branch {} is not fresh", branch.id));
             }
+            // What is no copy of the request is another one by the same name.
+            let request = |at: At| (story.msg(at).list("via").get(1).copied(), story.msg(at).call_id());
+            if let Some(other) = branch.sends.iter().find(|at| request(**at) != request(first)) {
+                court.accuse(story.time(*other), "", format!("the branch {} is used again", branch.id));
+            }
         }
     }
 }
@@ -364,6 +378,38 @@ fn each_target_once(court: &mut Court<'_>) {
         }
         None
     });
+}
+
+/// What was sent on without the way that it has to take. Where a stream leads is not to be seen by its address.
+fn next_hop(court: &mut Court<'_>) {
+    let servers: Vec<_> = court.world.servers.iter().map(|server| server.address).collect();
+    for story in court.stories {
+        let requests = story.branches.iter().filter(|branch| {
+            let transaction = &story.transactions[branch.transaction];
+            story.is_judged(transaction)
+        });
+        let made = |branch: &Branch| {
+            let all = branch.sends.iter().chain(&branch.cancels).chain(&branch.acks);
+            all.copied().collect::<Vec<_>>()
+        };
+        let acks = story.acks.iter().filter(|(ack, _)| !story.msg(*ack).call_id().starts_with(CALL_ID));
+        for out in requests.flat_map(made).chain(acks.flat_map(|(_, sent)| sent.clone())) {
+            let (entry, msg) = (story.entry(out), story.msg(out));
+            if entry.reliable {
+                continue;
+            }
+            let hop = msg.list("route").first().map_or(msg.uri(), |route| uri_of(route));
+            let is_right = match address_of(hop) {
+                // Names lead to servers, and a wrong answer to nobody.
+                None => servers.contains(&entry.peer) || entry.peer == NOBODY,
+                Some(address) => address == entry.peer,
+            };
+            if !is_right {
+                let text = format!("{} for {hop} went to {}", msg.label(), entry.peer);
+                court.accuse(story.time(out), msg.call_id(), text);
+            }
+        }
+    }
 }
 
 fn udp_without_tcp(court: &mut Court<'_>) {
