@@ -11,6 +11,8 @@ const FREE_BYTES_PER_CLASS_MAX: usize = 4 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     free: [Vec<Vec<u8>>; CLASSES.len()],
+    /// Buffers of some class that were taken and not given back.
+    lent: usize,
 }
 
 impl Pool {
@@ -45,19 +47,26 @@ impl Pool {
         self.give(core::mem::take(place));
     }
 
+    /// Buffers that are in use.
+    pub(crate) fn lent(&self) -> usize {
+        self.lent
+    }
+
     fn take(&mut self, len: usize) -> Vec<u8> {
-        match CLASSES.iter().position(|&size| size >= len) {
-            Some(class) => match self.free.get_mut(class).and_then(Vec::pop) {
-                Some(buffer) => buffer,
-                None => Vec::with_capacity(CLASSES.get(class).copied().unwrap_or(len)),
-            },
-            None => Vec::with_capacity(len),
+        let Some(class) = CLASSES.iter().position(|&size| size >= len) else {
+            return Vec::with_capacity(len);
+        };
+        self.lent += 1;
+        match self.free.get_mut(class).and_then(Vec::pop) {
+            Some(buffer) => buffer,
+            None => Vec::with_capacity(CLASSES.get(class).copied().unwrap_or(len)),
         }
     }
 
     fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         let Some(class) = CLASSES.iter().position(|&size| size == capacity) else { return };
+        self.lent = self.lent.saturating_sub(1);
         if let Some(free) = self.free.get_mut(class)
             && (free.len() + 1) * capacity <= FREE_BYTES_PER_CLASS_MAX
         {
@@ -78,10 +87,11 @@ mod tests {
         assert_eq!((buffer.capacity(), buffer.len()), (768, 700));
         let address = buffer.as_ptr();
         pool.drop(&mut buffer);
-        assert_eq!(buffer.capacity(), 0);
+        assert_eq!((buffer.capacity(), pool.lent()), (0, 0));
         let again = pool.copy(&[8; 600]);
         assert_eq!(again.as_ptr(), address);
         assert_eq!(again, [8; 600]);
+        assert_eq!(pool.lent(), 1);
     }
 
     #[test]
@@ -92,7 +102,12 @@ mod tests {
         assert_eq!(buffer.capacity(), 4_096);
         pool.fit(&mut buffer);
         assert_eq!((buffer.capacity(), buffer.len()), (256, 100));
+        assert_eq!(pool.lent(), 1);
         pool.store(&mut buffer, &[1; 20_000]);
         assert_eq!(buffer.len(), 20_000);
+        // It is not of any class.
+        assert_eq!(pool.lent(), 0);
+        pool.drop(&mut buffer);
+        assert_eq!(pool.lent(), 0);
     }
 }

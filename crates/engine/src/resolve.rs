@@ -103,6 +103,11 @@ impl Resolver {
         self.open.remove(&id.0)
     }
 
+    /// Questions without an answer.
+    pub(crate) fn open(&self) -> usize {
+        self.open.len()
+    }
+
     /// Remembers an answer.
     pub(crate) fn remember(&mut self, name: &[u8], addresses: &[IpAddr], now: Instant) {
         if self.names.len() >= NAMES_MAX {

@@ -2,6 +2,7 @@
 
 use crate::faults::Plan;
 use crate::oracle::{Branch, Story, Transaction};
+use crate::text::user_of;
 use crate::world::World;
 use std::collections::BTreeMap;
 
@@ -82,6 +83,7 @@ impl Coverage {
             }
         }
         self.met(format!("server {kind}: {} branches", transaction.branches.len().min(3)), 1);
+        self.met(format!("server {kind}: another user"), u64::from(is_tried_again(story, transaction)));
     }
 
     fn branch(&mut self, story: &Story<'_>, transaction: &Transaction, branch: &Branch) {
@@ -133,6 +135,15 @@ impl Coverage {
             self.met(format!("counter: {name}"), count);
         }
     }
+}
+
+/// Whether the home's failure route has tried another user.
+fn is_tried_again(story: &Story<'_>, transaction: &Transaction) -> bool {
+    let asked = transaction.ins.first().map_or("", |at| user_of(story.msg(*at).uri()));
+    let Some(first) = asked.strip_prefix("second-") else { return false };
+    let mut tried =
+        transaction.branches.iter().map(|branch| story.msg(story.branches[*branch].sends[0]).uri());
+    tried.any(|uri| user_of(uri) != first && user_of(uri) != asked)
 }
 
 fn kind(method: &str) -> &str {

@@ -102,6 +102,22 @@ impl<U: TransactionUser> Endpoint<U> {
         self.core.table.len()
     }
 
+    /// Buffers that transactions hold now; 0 at rest, or one has been lost, and with it what the pool saves.
+    pub fn buffers_held(&self) -> usize {
+        self.core.pool.lent()
+    }
+
+    /// Scripts that wait for an answer now: never more than
+    /// [`Limits::suspended_max`](crate::Limits::suspended_max), and none at rest.
+    pub fn suspended(&self) -> usize {
+        self.suspended.len()
+    }
+
+    /// Questions without an answer, those of scripts among them; 0 at rest.
+    pub fn questions(&self) -> usize {
+        self.core.resolver.open()
+    }
+
     /// Whether no request waits for its final response: after [`Input::Drain`], whether one may stop. Finished
     /// transactions that only absorb retransmissions do not count.
     pub fn is_idle(&self) -> bool {

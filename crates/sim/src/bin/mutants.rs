@@ -17,7 +17,7 @@ struct Arguments {
     #[arg(default_value = "")]
     name: String,
     /// Seeds to be run before a mutation counts as not found.
-    #[arg(long, default_value_t = 2_000)]
+    #[arg(long, default_value_t = 4_000)]
     seeds: u64,
     /// Builds without optimisation of the whole program: sooner built, slower run.
     #[arg(long)]

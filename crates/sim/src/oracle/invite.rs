@@ -32,9 +32,9 @@ pub(super) const ORACLES: &[Oracle] = &[
     },
     Oracle {
         name: "best-response",
-        section: "RFC 3261 §16.7 item 6",
-        says: "A failure that goes upstream is the best of those that came: a 6xx if there is one, else of \
-            the lowest class.",
+        section: "RFC 3261 §16.7 item 6, §16.8, §16.9",
+        says: "A failure that goes upstream is the best of all branches: a 6xx if there is one, else of the lowest \
+            class, and there one that helps; silence is a 408, or a 487 when cancelled, and no way a 500.",
         judge: |court| each_invite(court, best_response),
     },
     Oracle {
@@ -78,14 +78,13 @@ fn one_final(court: &Court<'_>, story: &Story<'_>, transaction: &Transaction) ->
     for &out in &transaction.outs {
         let status = story.status(out);
         let at = story.time(out);
-        // Where the table was full, there was nothing to remember this answer by.
-        if status == 503 && court.plan().refuses() {
+        // Where the table was full, there was nothing to remember this answer by, and a copy may fare better.
+        if status == 503 && court.plan().refuses() && !has_state(story, transaction, out) {
             continue;
         }
         match status {
-            100 => {}
-            101..=199 if is_over => return Some((at, format!("{status} after a final response"))),
-            101..=199 => {}
+            100..=199 if is_over => return Some((at, format!("{status} after a final response"))),
+            100..=199 => {}
             200..=299 => is_accepted = true,
             _ => {
                 let tag = story.msg(out).to_tag().unwrap_or("").to_owned();
@@ -98,6 +97,12 @@ fn one_final(court: &Court<'_>, story: &Story<'_>, transaction: &Transaction) ->
     }
     (failures.len() > 1)
         .then(|| (story.time(transaction.outs[0]), format!("more than one failure: {failures:?}")))
+}
+
+/// Whether a transaction showed that there is one before `out`: it had sent its request on, or a 100.
+fn has_state(story: &Story<'_>, transaction: &Transaction, out: At) -> bool {
+    let tried = story.first(&transaction.outs, 100..200).is_some_and(|first| first < out);
+    tried || transaction.branches.iter().any(|branch| story.branches[*branch].sends[0] < out)
 }
 
 fn final_in_time(_: &Court<'_>, story: &Story<'_>, transaction: &Transaction) -> Found {
@@ -164,17 +169,6 @@ fn is_awaited(story: &Story<'_>, transaction: &Transaction, branch: &Branch, res
     in_time && !in_vain && !has_failed && story.remembers(transaction, at)
 }
 
-/// The finals that a server had of its branches before `out`, as far as they came while these were waiting.
-fn finals_before(story: &Story<'_>, transaction: &Transaction, out: At) -> Vec<u16> {
-    let branches = transaction.branches.iter().map(|branch| &story.branches[*branch]);
-    let finals = branches.filter_map(|branch| {
-        let at = story.final_of(branch).filter(|at| *at < out)?;
-        let is_heard = story.time(at) < story.waits_until(branch, at) && !story.is_given_up(branch, at);
-        is_heard.then(|| story.status(at))
-    });
-    finals.collect()
-}
-
 /// The first failure that went upstream by a transaction: a 503 for want of room leaves none, so that a copy of
 /// the request may fare better.
 fn first_failure(court: &Court<'_>, story: &Story<'_>, transaction: &Transaction) -> Option<At> {
@@ -182,32 +176,106 @@ fn first_failure(court: &Court<'_>, story: &Story<'_>, transaction: &Transaction
     if story.status(first) == 503 && court.plan().refuses() { None } else { Some(first) }
 }
 
+/// What a branch counts as when the best response is chosen (RFC 3261 §16.7 item 6): more than one status where nobody
+/// outside can tell, none while it may still answer.
+fn counts_as(
+    court: &Court<'_>,
+    story: &Story<'_>,
+    transaction: &Transaction,
+    branch: &Branch,
+    out: At,
+) -> Vec<u16> {
+    let end = story.final_of(branch).filter(|at| *at < out);
+    let heard_until = story.waits_until(branch, end.unwrap_or(out));
+    let cancelled = transaction.cancels.first().map(|cancel| story.time(*cancel));
+    let mut statuses = Vec::new();
+    if story.is_given_up(branch, end.unwrap_or(out)) {
+        // RFC 3261 §16.9: as if a 503 had come. A shard hears of its own ways only, and one that is cancelled, but does not
+        // ring, waits in vain.
+        statuses.push(503);
+        if court.plan().shards == 1 && cancelled.is_none() {
+            return statuses;
+        }
+        statuses.extend([408, 487]);
+        statuses.extend(end.map(|at| story.status(at)));
+        return statuses;
+    }
+    if let Some(at) = end {
+        let ended = story.time(at);
+        if ended < heard_until + super::LATE {
+            statuses.push(story.status(at));
+        }
+        if ended < heard_until {
+            return statuses;
+        }
+    }
+    if heard_until > story.time(out) {
+        return statuses;
+    }
+    // RFC 3261 §16.8: silence is a 408; of a call that was cancelled it is the end that was asked for (§9.1).
+    if cancelled.is_none_or(|at| at + super::LATE >= heard_until) {
+        statuses.push(408);
+    }
+    if cancelled.is_some_and(|at| at <= heard_until + super::LATE) {
+        statuses.push(487);
+    }
+    statuses
+}
+
+/// Whether a branch went another way when its first one failed: both are one to the server (RFC 3261 §18.1.1).
+fn is_replaced(story: &Story<'_>, transaction: &Transaction, branch: &Branch) -> bool {
+    let uri = story.msg(branch.sends[0]).uri();
+    transaction.branches.iter().map(|other| &story.branches[*other]).any(|other| {
+        let begun = other.sends[0];
+        let replaces = |failure: &At| *failure < begun && story.time(*failure) == story.time(begun);
+        story.msg(begun).uri() == uri && branch.failures.iter().any(replaces)
+    })
+}
+
+/// Failures that tell the client how to do better: of their class they are to be preferred (RFC 3261 §16.7 item 6).
+const HELPFUL: [u16; 5] = [401, 407, 415, 420, 484];
+
 fn best_response(court: &Court<'_>, story: &Story<'_>, transaction: &Transaction) -> Found {
     let out = first_failure(court, story, transaction)?;
-    let status = story.status(out);
-    let finals = finals_before(story, transaction, out);
-    let at = story.time(out);
-    if finals.is_empty() {
+    let (at, status) = (story.time(out), story.status(out));
+    let branches = transaction.branches.iter().map(|branch| &story.branches[*branch]);
+    let begun = branches.filter(|branch| branch.sends[0] < out && !is_replaced(story, transaction, branch));
+    let counted: Vec<_> = begun.map(|branch| counts_as(court, story, transaction, branch, out)).collect();
+    // What nobody outside can know is left out: such a branch may be no better than the others.
+    let certain: Vec<u16> = counted.iter().filter(|all| all.len() == 1).flatten().copied().collect();
+    // A 503 is not passed on (RFC 3261 §16.7 item 6).
+    let upstream = |status: u16| if status == 503 { 500 } else { status };
+    let mut possible: Vec<u16> = counted.iter().flatten().map(|status| upstream(*status)).collect();
+    if certain.is_empty() {
         return None;
     }
-    if finals.iter().any(|status| *status >= 600) {
-        let text = format!("{status} went upstream though a 6xx had come: {finals:?}");
-        return (status < 600).then_some((at, text));
+    if certain.iter().any(|status| *status >= 600) {
+        let text = format!("{status} went upstream though a 6xx had come: {counted:?}");
+        return (status < 600 || !possible.contains(&status)).then_some((at, text));
     }
-    // A branch that never answered counts as 408, one that could not be reached as 503, one that was cancelled
-    // as 487.
-    let unanswered = finals.len() < transaction.branches.len();
-    let best = finals.iter().map(|status| status / 100).min().unwrap_or(6);
-    let ours = unanswered && matches!(status, 408 | 487 | 500);
-    if status / 100 > best && !ours {
-        return Some((at, format!("{status} went upstream though a better one had come: {finals:?}")));
+    // A target that there was no room for counts, too, though nobody has seen its branch; of one without breadth the
+    // client is told whatever the others say (RFC 5393 §5.3.3).
+    if court.plan().refuses() {
+        if status == 440 {
+            return None;
+        }
+        possible.extend([500, 513]);
     }
-    let is_received = finals.contains(&status) || (status == 500 && finals.contains(&503));
-    // A target that there was no room for counts, too, though nobody has seen its branch.
-    if !is_received && !unanswered && !court.plan().refuses() {
-        return Some((at, format!("{status} went upstream, which no branch had sent: {finals:?}")));
+    // So does one whose name nobody knows, or that was cancelled while its name was asked for.
+    if court.plan().dns > 0 {
+        possible.push(500);
+        possible.extend((!transaction.cancels.is_empty()).then_some(487));
     }
-    (status == 503 && unanswered).then(|| (at, "a 503 of a callee went upstream".to_owned()))
+    let class = certain.iter().map(|status| status / 100).min().unwrap_or(6);
+    if status / 100 > class {
+        return Some((at, format!("{status} went upstream though a better one had come: {counted:?}")));
+    }
+    if !possible.contains(&status) {
+        return Some((at, format!("{status} went upstream, which no branch stands for: {counted:?}")));
+    }
+    let is_helpful = |status: &u16| HELPFUL.contains(status) && status / 100 == class;
+    let loses = status / 100 == class && !is_helpful(&status) && certain.iter().any(is_helpful);
+    loses.then(|| (at, format!("{status} went upstream though one that helps had come: {counted:?}")))
 }
 
 fn failure_when_all_failed(court: &Court<'_>, story: &Story<'_>, transaction: &Transaction) -> Found {
@@ -324,5 +392,60 @@ fn ack_of_2xx_passes(court: &mut Court<'_>) {
             }
             court.accuse(story.time(*ack), msg.call_id(), "the ACK of a failure went on".to_owned());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::faults::Plan;
+    use crate::oracle::story::rig::Script;
+    use crate::world::World;
+
+    const REST: &str = "Via: SIP/2.0/UDP 10.1.0.1:5060;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\n\
+        To: <sip:u@home.example>\r\nCall-ID: a\r\nCSeq: 1 INVITE\r\n\r\n";
+
+    fn via(branch: &str) -> String {
+        format!("Via: SIP/2.0/UDP 10.0.0.1:5060;branch=z9hG4bK{branch}\r\n")
+    }
+
+    /// Whether `best` may go upstream when two branches were tried and this came of them, nothing of silent ones.
+    fn may_be(best: &str, came: [Option<&str>; 2]) -> bool {
+        let mut script = Script::default();
+        script.received(0, &format!("INVITE sip:u@home.example SIP/2.0\r\n{REST}"));
+        for name in ["a", "b"] {
+            script.sent(0, &format!("INVITE sip:{name}@10.1.0.1 SIP/2.0\r\n{}{REST}", via(name)));
+        }
+        for (name, status) in ["a", "b"].iter().zip(came) {
+            if let Some(status) = status {
+                script.received(SECOND, &format!("SIP/2.0 {status} -\r\n{}{REST}", via(name)));
+            }
+        }
+        script.sent(LONG, &format!("SIP/2.0 {best} -\r\n{REST}"));
+        let world = World::bare(Plan { sizes: crate::faults::ROOMY, dns: 0, ..fair() });
+        let stories = [script.story()];
+        let oracle = &ORACLES[3];
+        let court = Court { world: &world, stories: &stories, oracle, found: Vec::new() };
+        best_response(&court, &stories[0], &stories[0].transactions[0]).is_none()
+    }
+
+    fn fair() -> Plan {
+        let plan = (1..).map(Plan::of).find(|plan| !plan.refuses() && plan.shards == 1);
+        plan.expect("a seed without faults")
+    }
+
+    #[test]
+    fn silence_counts_as_a_408() {
+        assert!(may_be("408", [None, None]) && may_be("408", [None, Some("503")]));
+        assert!(may_be("404", [None, Some("404")]) && may_be("302", [None, Some("302")]));
+        assert!(!may_be("500", [None, Some("503")]) && !may_be("487", [None, Some("503")]));
+    }
+
+    #[test]
+    fn the_best_is_of_the_lowest_class_and_helps() {
+        assert!(may_be("603", [Some("603"), Some("302")]) && !may_be("302", [Some("603"), Some("302")]));
+        assert!(may_be("401", [Some("401"), Some("404")]) && !may_be("404", [Some("401"), Some("404")]));
+        assert!(may_be("500", [Some("503"), Some("503")]) && !may_be("503", [Some("503"), Some("503")]));
+        assert!(!may_be("486", [Some("404"), Some("480")]));
     }
 }

@@ -2,9 +2,10 @@
 
 use super::story::At;
 use super::{Branch, Court, Oracle, Story, Transaction};
-use crate::text::{Msg, param, sent_by};
+use crate::noise::CALL_ID;
+use crate::text::{Msg, address_of, param, sent_by, uri_of};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
@@ -41,8 +42,9 @@ pub(super) const ORACLES: &[Oracle] = &[
     },
     Oracle {
         name: "responses-pass-untouched",
-        section: "RFC 3261 §16.7 item 9",
-        says: "A response goes on as it came, but for its topmost Via and gathered challenges.",
+        section: "RFC 3261 §16.7 items 7 and 9",
+        says: "A response goes on as it came, but for its topmost Via; the best 401 or 407 has the challenges of \
+            all.",
         judge: responses_pass_untouched,
     },
     Oracle {
@@ -58,6 +60,12 @@ pub(super) const ORACLES: &[Oracle] = &[
         judge: each_target_once,
     },
     Oracle {
+        name: "next-hop",
+        section: "RFC 3261 §16.6 items 6 and 7",
+        says: "A datagram goes to where the first Route that is left says, without one the Request-URI.",
+        judge: next_hop,
+    },
+    Oracle {
         name: "udp-without-tcp",
         section: "RFC 3261 §18.1.1",
         says: "What went by a stream goes by a datagram as well only if no connection could be made.",
@@ -71,8 +79,14 @@ pub(super) const ORACLES: &[Oracle] = &[
     },
 ];
 
+/// Where a name leads that is answered wrongly.
+const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9)), 5060);
+
+/// Max-Forwards that the servers' configurations add where there is none.
+const HOPS: u32 = 10;
+
 /// Headers that a proxy writes (RFC 3261 §16.6, RFC 5393), and those that the home's script adds.
-const PROXYS_OWN: [&str; 10] = [
+pub(super) const PROXYS_OWN: [&str; 10] = [
     "via",
     "route",
     "record-route",
@@ -86,7 +100,7 @@ const PROXYS_OWN: [&str; 10] = [
     crate::server::CONFIGURATION_HEADER,
 ];
 
-fn others<'m>(msg: &'m Msg, without: &[&str]) -> Vec<&'m (String, String)> {
+pub(super) fn others<'m>(msg: &'m Msg, without: &[&str]) -> Vec<&'m (String, String)> {
     msg.headers.iter().filter(|(name, _)| !without.contains(&name.as_str())).collect()
 }
 
@@ -166,17 +180,22 @@ fn responses_copy(court: &mut Court<'_>) {
     });
 }
 
+/// What is wrong with the hops that are left. Where none came some are added (RFC 3261 §16.6 item 3): as many as the
+/// servers' configurations say.
+fn hops_fault(asked: &Msg, sent: &Msg) -> Option<String> {
+    let hops = |msg: &Msg| msg.get("max-forwards").and_then(|value| value.parse::<u32>().ok());
+    let (came, left) = (hops(asked), hops(sent));
+    let expected = came.map_or(Some(HOPS), |hops| hops.checked_sub(1));
+    (left != expected).then(|| format!("Max-Forwards {left:?} behind {came:?}"))
+}
+
 fn hops_and_vias(court: &mut Court<'_>) {
     each(court, |story, transaction| {
         let asked = story.msg(transaction.ins[0]);
-        let hops: Option<u32> = asked.get("max-forwards").and_then(|value| value.parse().ok());
         for branch in transaction.branches.iter().map(|branch| &story.branches[*branch]) {
             let sent = story.msg(branch.sends[0]);
-            let left: Option<u32> = sent.get("max-forwards").and_then(|value| value.parse().ok());
-            // Where none came one is added (RFC 3261 §16.6 item 3): which, the configuration says.
-            let is_counted = hops.map_or(left.is_some(), |hops| left == hops.checked_sub(1));
-            if !is_counted {
-                return Some((branch.sends[0], format!("Max-Forwards {left:?} behind {hops:?}")));
+            if let Some(text) = hops_fault(asked, sent) {
+                return Some((branch.sends[0], text));
             }
             let (before, after) = (asked.list("via"), sent.list("via"));
             if after.len() != before.len() + 1 || after[2..] != before[1..] {
@@ -192,6 +211,10 @@ fn hops_and_vias(court: &mut Court<'_>) {
         for (ack, sent) in &story.acks {
             let asked = story.msg(*ack);
             for out in sent.iter().filter(|out| story.msg(**out).call_id() == asked.call_id()) {
+                let is_same = story.time(*out) == story.time(*ack) && !asked.call_id().starts_with(CALL_ID);
+                if let Some(text) = hops_fault(asked, story.msg(*out)).filter(|_| is_same) {
+                    court.accuse(story.time(*out), asked.call_id(), format!("an ACK goes on with {text}"));
+                }
                 if story.msg(*out).list("via").len() != asked.list("via").len() + 1 {
                     court.accuse(
                         story.time(*out),
@@ -211,6 +234,11 @@ fn branches_are_fresh(court: &mut Court<'_>) {
             let first = branch.sends[0];
             if !branch.id.starts_with("z9hG4bK") || seen.insert(&branch.id, first).is_some() {
                 court.accuse(story.time(first), "", format!("the branch {} is not fresh", branch.id));
+            }
+            // What is no copy of the request is another one by the same name.
+            let request = |at: At| (story.msg(at).list("via").get(1).copied(), story.msg(at).call_id());
+            if let Some(other) = branch.sends.iter().find(|at| request(**at) != request(first)) {
+                court.accuse(story.time(*other), "", format!("the branch {} is used again", branch.id));
             }
         }
     }
@@ -235,14 +263,49 @@ fn requests_pass_untouched(court: &mut Court<'_>) {
 }
 
 /// The response of a branch that went upstream as `out`.
-fn origin(story: &Story<'_>, transaction: &Transaction, out: At) -> Option<At> {
+pub(super) fn origin(story: &Story<'_>, transaction: &Transaction, out: At) -> Option<At> {
     let msg = story.msg(out);
-    let responses = transaction.branches.iter().flat_map(|branch| &story.branches[*branch].responses);
+    let branches = transaction.branches.iter().map(|branch| &story.branches[*branch]);
+    // A CANCEL of nothing goes on without state, and its answer comes back without (RFC 3261 §16.10, §16.11).
+    let is_cancel = transaction.method == "CANCEL";
+    let responses =
+        branches.flat_map(|branch| if is_cancel { &branch.cancel_responses } else { &branch.responses });
     let mut fits = responses.copied().filter(|at| {
         let came = story.msg(*at);
         *at < out && came.status() == msg.status() && came.get("to") == msg.get("to")
     });
     fits.next()
+}
+
+fn challenges(msg: &Msg) -> Vec<&(String, String)> {
+    msg.headers.iter().filter(|(name, _)| name.ends_with("authenticate")).collect()
+}
+
+/// The challenges of a response that came, and, in a 401 or 407 that goes upstream as the best, of all others that had
+/// come (RFC 3261 §16.7 item 7), in order of their bytes.
+fn gathered<'w>(
+    story: &Story<'w>,
+    transaction: &Transaction,
+    came: At,
+    out: At,
+) -> Vec<&'w (String, String)> {
+    let mut all = challenges(story.msg(came));
+    let status = story.status(out);
+    if matches!(status, 401 | 407) {
+        // What is sent again is what was sent.
+        let is_copy = |first: &&At| story.status(**first) == status;
+        let first = transaction.outs.iter().find(is_copy).copied().unwrap_or(out);
+        let branches = transaction.branches.iter().map(|branch| &story.branches[*branch]);
+        for branch in branches.filter(|branch| !branch.responses.contains(&came)) {
+            let Some(at) = story.final_of(branch).filter(|at| *at < first) else { continue };
+            let is_heard = story.time(at) < story.waits_until(branch, at) && !story.is_given_up(branch, at);
+            if is_heard && matches!(story.status(at), 401 | 407) {
+                all.extend(challenges(story.msg(at)));
+            }
+        }
+    }
+    all.sort_unstable();
+    all
 }
 
 fn responses_pass_untouched(court: &mut Court<'_>) {
@@ -252,14 +315,15 @@ fn responses_pass_untouched(court: &mut Court<'_>) {
             let Some(came) = origin(story, transaction, out).filter(|_| story.status(out) > 100) else {
                 continue;
             };
+            let expected = gathered(story, transaction, came, out);
             let (came, went) = (story.msg(came), story.msg(out));
             let vias = came.list("via").get(1..) == Some(&went.list("via")[..]);
             let same = others(came, &CHANGED) == others(went, &CHANGED)
                 && came.body == went.body
                 && came.first == went.first;
-            let challenges =
-                |msg: &Msg| msg.headers.iter().filter(|(name, _)| name.ends_with("authenticate")).count();
-            if !vias || !same || challenges(went) < challenges(came) {
+            let mut challenges = challenges(went);
+            challenges.sort_unstable();
+            if !vias || !same || challenges != expected {
                 return Some((
                     out,
                     format!("the {} that went upstream is not the one that came", went.label()),
@@ -316,6 +380,38 @@ fn each_target_once(court: &mut Court<'_>) {
     });
 }
 
+/// What was sent on without the way that it has to take. Where a stream leads is not to be seen by its address.
+fn next_hop(court: &mut Court<'_>) {
+    let servers: Vec<_> = court.world.servers.iter().map(|server| server.address).collect();
+    for story in court.stories {
+        let requests = story.branches.iter().filter(|branch| {
+            let transaction = &story.transactions[branch.transaction];
+            story.is_judged(transaction)
+        });
+        let made = |branch: &Branch| {
+            let all = branch.sends.iter().chain(&branch.cancels).chain(&branch.acks);
+            all.copied().collect::<Vec<_>>()
+        };
+        let acks = story.acks.iter().filter(|(ack, _)| !story.msg(*ack).call_id().starts_with(CALL_ID));
+        for out in requests.flat_map(made).chain(acks.flat_map(|(_, sent)| sent.clone())) {
+            let (entry, msg) = (story.entry(out), story.msg(out));
+            if entry.reliable {
+                continue;
+            }
+            let hop = msg.list("route").first().map_or(msg.uri(), |route| uri_of(route));
+            let is_right = match address_of(hop) {
+                // Names lead to servers, and a wrong answer to nobody.
+                None => servers.contains(&entry.peer) || entry.peer == NOBODY,
+                Some(address) => address == entry.peer,
+            };
+            if !is_right {
+                let text = format!("{} for {hop} went to {}", msg.label(), entry.peer);
+                court.accuse(story.time(out), msg.call_id(), text);
+            }
+        }
+    }
+}
+
 fn udp_without_tcp(court: &mut Court<'_>) {
     each(court, |story, transaction| {
         let branches: Vec<_> = transaction.branches.iter().map(|branch| &story.branches[*branch]).collect();
@@ -341,7 +437,7 @@ fn nothing_from_nothing(court: &mut Court<'_>) {
         for &out in story.orphans.iter().chain(&story.orphan_responses) {
             let msg = story.msg(out);
             // What answers noise is judged by nobody: an oracle may not even be able to read the question.
-            let is_noise = msg.call_id().starts_with(crate::noise::CALL_ID);
+            let is_noise = msg.call_id().starts_with(CALL_ID);
             // A CANCEL of nothing goes on without state, and its answer comes back without (RFC 3261 §16.10, §16.11),
             // whoever was killed meanwhile.
             let is_stateless = !msg.is_request() && msg.method() == "CANCEL";

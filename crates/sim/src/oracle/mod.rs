@@ -4,6 +4,7 @@
 mod cancel;
 mod changes;
 mod digest;
+mod invented;
 mod invite;
 mod messages;
 mod registrar;
@@ -39,6 +40,7 @@ pub const ORACLES: &[&[Oracle]] = &[
     cancel::ORACLES,
     timers::ORACLES,
     messages::ORACLES,
+    invented::ORACLES,
     streams::ORACLES,
     changes::ORACLES,
     digest::ORACLES,

@@ -14,13 +14,14 @@ pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
         name: "rest",
         section: "RFC 3261 §17 (Table 4), §10.3",
-        says: "When nothing happens any more, no transaction, timer, question or binding is left.",
+        says: "When nothing happens any more, no transaction, buffer, timer, script, question or binding is left.",
         judge: rest,
     },
     Oracle {
         name: "sizes",
         section: "RFC 5393 §5.3",
-        says: "Transactions and bindings are never more, messages sent never longer, than they may be.",
+        says: "Transactions, scripts that wait, open names and bindings are never more, messages sent never longer, than \
+            they may be.",
         judge: sizes,
     },
     Oracle {

@@ -215,12 +215,10 @@ impl<'t> Story<'t> {
         events.sort_unstable();
         for at in events.into_iter().take_while(|at| *at < before) {
             let (time, msg) = (self.time(at), self.msg(at));
-            if time > deadline {
-                break;
-            }
             match msg.status() {
-                // The CANCEL.
+                // The CANCEL; that of Timer C goes when the deadline is over.
                 None => return time + LONG,
+                _ if time > deadline => break,
                 // A 100 starts nothing anew (RFC 3261 §16.7 item 2).
                 Some(100) => deadline = rang.unwrap_or(begun) + TIMER_C,
                 Some(101..=199) => {

@@ -2,6 +2,7 @@
 
 use super::story::At;
 use super::{Branch, Court, LATE, Oracle, Story, Transaction};
+use crate::faults::SECOND;
 use crate::phone::{LONG, T1, T2};
 use crate::trace::Micros;
 
@@ -40,6 +41,13 @@ pub(super) const ORACLES: &[Oracle] = &[
         judge: no_408,
     },
     Oracle {
+        name: "answered",
+        section: "RFC 3261 §8.2, §16.7 item 5, RFC 4320 §4.2",
+        says: "A request that is no INVITE gets a final response: at once where it goes nowhere, else with the first \
+            2xx or the last failure of its branches, unless that is a 408 or too late.",
+        judge: answered,
+    },
+    Oracle {
         name: "nothing-late",
         section: "RFC 3261 §17.1.2.2, RFC 4320 §4.2",
         says: "A request that is no INVITE gets no final response any more when its client's Timer F has fired.",
@@ -55,7 +63,7 @@ pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
         name: "same-bytes",
         section: "RFC 3261 §17.1.1.2, §17.2.1",
-        says: "What is sent again is what was sent.",
+        says: "What is sent again is what was sent; a copy of an INVITE that rings is answered as it was last.",
         judge: same_bytes,
     },
 ];
@@ -208,6 +216,16 @@ fn timer_g_fault(story: &Story<'_>, transaction: &Transaction) -> Option<(Micros
     let mut copies = transaction.ins.clone();
     copies.retain(|copy| *copy > outs[0]);
     let (mut due, mut interval) = (first.at + T1, T1);
+    let unanswered = |copy: &&At| {
+        let at = story.time(**copy);
+        let is_due = acked.is_none_or(|ack| **copy < ack)
+            && at + LATE < first.at + LONG
+            && story.remembers(transaction, at);
+        is_due && !outs.iter().any(|out| *out > **copy && story.time(*out) == at)
+    };
+    if let Some(copy) = copies.iter().find(unanswered).filter(|_| is_stateful) {
+        return Some((story.time(*copy), "a copy of an INVITE that has failed was not answered".to_owned()));
+    }
     for &out in &outs[1..] {
         let at = story.time(out);
         // Each copy of the INVITE asks for one.
@@ -238,7 +256,6 @@ fn timer_g_fault(story: &Story<'_>, transaction: &Transaction) -> Option<(Micros
         interval = (interval * 2).min(T2);
         due = at + interval;
     }
-    let is_stateful = !transaction.branches.is_empty() || story.first(&transaction.outs, 100..101).is_some();
     let acked = acked.is_some_and(|ack| story.time(ack) <= due + LATE);
     let is_over = due + LATE >= first.at + LONG || !story.remembers(transaction, due + LATE);
     (is_stateful && !first.reliable && !acked && !is_over).then(|| {
@@ -317,5 +334,172 @@ fn same_bytes(court: &mut Court<'_>) {
                 }
             }
         }
+        for transaction in story.transactions.iter().filter(|transaction| story.is_judged(transaction)) {
+            let found =
+                answered_otherwise(story, transaction).or_else(|| rings_otherwise(story, transaction));
+            if let Some((at, text)) = found {
+                court.accuse(at, &transaction.call_id, text);
+            }
+        }
+    }
+}
+
+/// A final response that is sent again and has become another. Copies of a 2xx to an INVITE are the callee's (RFC 6026
+/// §7.1); a REGISTER is answered anew each time, with what is bound then, and so is what is challenged (RFC 3261 §8.2.7
+/// leaves no more than the tag to be the same).
+fn answered_otherwise(story: &Story<'_>, transaction: &Transaction) -> Option<(Micros, String)> {
+    let from = match transaction.method.as_str() {
+        "REGISTER" => return None,
+        "INVITE" => 300,
+        _ => 200,
+    };
+    let mut first: Vec<At> = Vec::new();
+    for &out in &transaction.outs {
+        let status = story.status(out);
+        if status < from || (status == 407 && transaction.branches.is_empty()) {
+            continue;
+        }
+        let is_same = |known: &&At| {
+            let same_tag = story.msg(**known).to_tag() == story.msg(out).to_tag();
+            let same_way = story.entry(**known).peer == story.entry(out).peer;
+            story.status(**known) == status && same_tag && same_way
+        };
+        match first.iter().find(is_same) {
+            Some(known) if story.entry(*known).bytes != story.entry(out).bytes => {
+                return Some((story.time(out), format!("a copy of {} differs", story.msg(out).label())));
+            }
+            Some(_) => {}
+            None => first.push(out),
+        }
+    }
+    None
+}
+
+/// A copy of an INVITE that is answered with another provisional response than the last one, or not at all (RFC 3261
+/// §17.2.1).
+fn rings_otherwise(story: &Story<'_>, transaction: &Transaction) -> Option<(Micros, String)> {
+    if transaction.method != "INVITE" {
+        return None;
+    }
+    let responses = || transaction.branches.iter().flat_map(|branch| &story.branches[*branch].responses);
+    for &copy in transaction.ins.iter().skip(1) {
+        let at = story.time(copy);
+        let last = transaction.outs.iter().rfind(|out| **out < copy).copied();
+        let Some(last) = last.filter(|last| story.status(*last) < 200) else { continue };
+        if !story.remembers(transaction, at) {
+            continue;
+        }
+        let next = transaction.outs.iter().find(|out| **out > copy && story.time(**out) == at).copied();
+        let Some(next) = next else {
+            return Some((at, "a copy of an INVITE that rings was not answered".to_owned()));
+        };
+        let is_other = story.entry(next).bytes != story.entry(last).bytes;
+        if is_other && !responses().any(|response| copy < *response && *response < next) {
+            let (next, last) = (story.msg(next).label(), story.msg(last).label());
+            return Some((at, format!("a copy of an INVITE was answered {next} after {last}")));
+        }
+    }
+    None
+}
+
+/// How long a server may take to answer a request that it does not send on: it asks the store for a user, twice where it
+/// reads it again, and for a commit; or names.
+const PATIENCE: Micros = 12 * SECOND;
+
+fn answered(court: &mut Court<'_>) {
+    for story in court.stories {
+        // What becomes of a CANCEL `cancel-answered` judges.
+        let is_other = |t: &&Transaction| !matches!(&*t.method, "INVITE" | "CANCEL") && story.is_judged(t);
+        for transaction in story.transactions.iter().filter(is_other) {
+            let Some((due, why)) = answer_due(court, story, transaction) else { continue };
+            let is_answered =
+                story.first(&transaction.outs, 200..700).is_some_and(|out| story.time(out) <= due);
+            if !is_answered && story.remembers(transaction, due) {
+                let text = format!("{} was not answered though {why}", transaction.method);
+                court.accuse(due, &transaction.call_id, text);
+            }
+        }
+    }
+}
+
+/// When a request that is no INVITE must have its answer, and why; `None` where silence is right: a 408 is sent to nobody,
+/// and nothing when its client has given up (RFC 4320 §4.2).
+fn answer_due(
+    court: &Court<'_>,
+    story: &Story<'_>,
+    transaction: &Transaction,
+) -> Option<(Micros, &'static str)> {
+    let begun = story.time(*transaction.ins.first()?);
+    let given_up = begun + LONG - LATE;
+    if transaction.branches.is_empty() {
+        return Some((begun + PATIENCE, "it went nowhere"));
+    }
+    let mut ends = Vec::new();
+    for branch in transaction.branches.iter().map(|branch| &story.branches[*branch]) {
+        // RFC 3261 §16.9; a shard hears of its own ways only.
+        let failed = branch.failures.first().filter(|failure| story.is_given_up(branch, **failure + 1));
+        if failed.is_some() && court.plan().shards > 1 {
+            return None;
+        }
+        let failed = failed.map(|failure| (story.time(*failure), 503));
+        let end = story.final_of(branch).map(|at| (story.time(at), story.status(at)));
+        let is_in_time =
+            |end: &(Micros, u16)| end.0 < given_up && end.0 + LATE < story.time(branch.sends[0]) + LONG;
+        ends.push(failed.or(end).filter(is_in_time));
+    }
+    let accepted = ends.iter().flatten().filter(|(_, status)| *status < 300).map(|(at, _)| *at).min();
+    if let Some(at) = accepted {
+        return Some((at, "it was accepted"));
+    }
+    let ends: Vec<(Micros, u16)> = ends.into_iter().collect::<Option<_>>()?;
+    let last = ends.iter().map(|(at, _)| *at).max()?;
+    // A 408 is better than what is of a higher class (RFC 3261 §16.7 item 6).
+    let is_better = |status: u16| status < 500 && status != 408 || status >= 600;
+    let has_408 = ends.iter().any(|(_, status)| *status == 408);
+    let is_heard = !has_408 || ends.iter().any(|(_, status)| is_better(*status));
+    is_heard.then_some((last, "all of its branches had failed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::story::rig::Script;
+
+    const INVITE: &str = "INVITE sip:u@home.example SIP/2.0\r\n";
+    const REST: &str = "Via: SIP/2.0/UDP 10.1.0.1:5060;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\n\
+        To: <sip:u@home.example>\r\nCall-ID: a\r\nCSeq: 1 INVITE\r\n\r\n";
+
+    /// An INVITE, an answer, a copy of it, and what that was answered.
+    fn twice(first: &str, second: Option<&str>) -> Script {
+        let mut script = Script::default();
+        script.received(0, &format!("{INVITE}{REST}"));
+        script.sent(0, &format!("SIP/2.0 {first}\r\n{REST}"));
+        script.received(T1, &format!("{INVITE}{REST}"));
+        if let Some(second) = second {
+            script.sent(T1, &format!("SIP/2.0 {second}\r\n{REST}"));
+        }
+        script
+    }
+
+    #[test]
+    fn a_copy_of_an_invite_is_answered_as_it_was_last() {
+        let rings = |first, second| {
+            let script = twice(first, second);
+            let story = script.story();
+            rings_otherwise(&story, &story.transactions[0]).is_none()
+        };
+        assert!(rings("180 Ringing", Some("180 Ringing")));
+        assert!(!rings("180 Ringing", Some("100 Trying")) && !rings("180 Ringing", None));
+        assert!(rings("486 Busy Here", None));
+    }
+
+    #[test]
+    fn a_failure_that_is_sent_again_stays_the_same() {
+        let same = |second| {
+            let script = twice("486 Busy Here", Some(second));
+            let story = script.story();
+            answered_otherwise(&story, &story.transactions[0]).is_none()
+        };
+        assert!(same("486 Busy Here") && !same("486 Busy"));
     }
 }

@@ -7,6 +7,10 @@ use crate::trace::Micros;
 /// A second.
 const SECOND: Micros = 1_000_000;
 
+/// What phones write into Max-Forwards.
+const HOPS: [Option<u32>; 10] =
+    [Some(70), Some(70), Some(70), Some(70), Some(12), Some(4), Some(2), Some(1), Some(0), None];
+
 /// See the module's documentation.
 #[derive(Clone, Debug)]
 pub struct Habits {
@@ -16,8 +20,8 @@ pub struct Habits {
     pub hides: bool,
     /// Its preference as a contact, 1 to 9 tenths.
     pub q: u64,
-    /// Max-Forwards of its requests.
-    pub max_forwards: u32,
+    /// Max-Forwards of its requests; `None`: it knows no such thing, as by RFC 2543.
+    pub max_forwards: Option<u32>,
     /// Percent of INVITEs that it accepts.
     pub accepts: u64,
     /// Percent of requests that it never answers.
@@ -43,7 +47,7 @@ impl Habits {
             rport: prng.chance(60),
             hides: prng.chance(20),
             q: prng.between(1, 9).min(5),
-            max_forwards: *prng.pick(&[70, 70, 70, 70, 12, 4, 2, 1, 0]),
+            max_forwards: *prng.pick(&HOPS),
             accepts: *prng.pick(&[100, 90, 50, 10]),
             deaf: *prng.pick(&[0, 0, 0, 10, 60]),
             slow: *prng.pick(&[0, 1, 6, 40]) * SECOND,
@@ -67,7 +71,7 @@ impl Habits {
             rport: true,
             hides: false,
             q: 5,
-            max_forwards: 70,
+            max_forwards: Some(70),
             accepts: 100,
             deaf: 0,
             slow,

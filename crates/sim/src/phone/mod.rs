@@ -253,8 +253,8 @@ impl Phone {
     fn request(&mut self, method: &str, uri: &str, headers: Vec<(&str, String)>, way: Way) -> (Msg, String) {
         let (via, branch) = self.via(if way.is_reliable() { "TCP" } else { "UDP" });
         let mut all = vec![("via".to_owned(), via)];
-        let hops = self.habits.max_forwards.to_string();
-        all.push(("max-forwards".to_owned(), hops));
+        let hops = self.habits.max_forwards.map(|hops| ("max-forwards".to_owned(), hops.to_string()));
+        all.extend(hops);
         all.extend(headers.into_iter().map(|(name, value)| (name.to_owned(), value)));
         (Msg { first: format!("{method} {uri} SIP/2.0"), headers: all, body: String::new() }, branch)
     }

@@ -121,6 +121,10 @@ pub struct Server {
     pub most: usize,
     /// The most bindings that its table ever held.
     pub most_bindings: usize,
+    /// The most scripts of a shard that ever waited.
+    most_suspended: usize,
+    /// The most names that a shard ever asked for at once.
+    most_names: usize,
     /// What was counted before the last restart.
     counted: Vec<Counters>,
     shards: Vec<Core>,
@@ -169,6 +173,8 @@ impl Server {
             flush_planned: false,
             most: 0,
             most_bindings: 0,
+            most_suspended: 0,
+            most_names: 0,
             counted: Vec::new(),
             shards: Vec::new(),
             shelf: Shelf::new(location::Limits::default(), Seeds([0; 4])),
@@ -342,7 +348,10 @@ impl Server {
     fn handle(&mut self, now: Micros, shard: Shard, input: Input<'_>) -> Vec<Deed> {
         self.out.clear();
         self.shards[shard].handle(Instant::from_micros(now), input, &mut self.out);
-        self.most = self.most.max(self.shards[shard].transactions());
+        let core = &self.shards[shard];
+        self.most = self.most.max(core.transactions());
+        self.most_suspended = self.most_suspended.max(core.suspended());
+        self.most_names = self.most_names.max(core.questions().saturating_sub(core.suspended()));
         self.most_bindings = self.most_bindings.max(self.shelf.len());
         self.hold(now, shard);
         let bytes = &self.out.bytes;
@@ -531,6 +540,15 @@ impl Server {
             if !shard.is_idle() {
                 remains.push(format!("shard {number} says that a request waits for its answer"));
             }
+            for (held, what) in [
+                (shard.buffers_held(), "buffers"),
+                (shard.suspended(), "scripts that wait"),
+                (shard.questions(), "questions"),
+            ] {
+                if held > 0 {
+                    remains.push(format!("shard {number} holds {held} {what}"));
+                }
+            }
         }
         if !self.shelf.is_empty() {
             remains.push(format!("{} bindings are held", self.shelf.len()));
@@ -549,6 +567,14 @@ impl Server {
         let mut excesses = Vec::new();
         if self.most > self.sizes.transactions {
             excesses.push(format!("{} transactions where {} may be", self.most, self.sizes.transactions));
+        }
+        if self.most_suspended > self.sizes.suspended {
+            let limit = self.sizes.suspended;
+            excesses.push(format!("{} scripts waited where {limit} may", self.most_suspended));
+        }
+        if self.most_names > self.sizes.resolves {
+            let limit = self.sizes.resolves;
+            excesses.push(format!("{} names were asked for where {limit} may be", self.most_names));
         }
         if self.most_bindings > self.sizes.bindings {
             excesses.push(format!("{} bindings where {} may be", self.most_bindings, self.sizes.bindings));
