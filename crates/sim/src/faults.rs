@@ -46,6 +46,19 @@ pub struct Digest {
     pub replays: usize,
 }
 
+/// Users whose contacts lead back to the servers, to each other: requests for them loop and fork (RFC 5393 §4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loops {
+    /// Such users; each has all of them as its contacts.
+    pub users: usize,
+    /// Whether each has a phone, too, that requests arrive at.
+    pub has_phones: bool,
+    /// Percent of contacts that lead through the first server, if that is not the home.
+    pub by_edge: u64,
+    /// Requests for them.
+    pub requests: usize,
+}
+
 /// How bad the store is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreFaults {
@@ -123,6 +136,10 @@ pub struct Plan {
     pub changes: bool,
     /// How users prove who they are; `None`: they need not.
     pub digest: Option<Digest>,
+    /// Users who lead in circles.
+    pub loops: Option<Loops>,
+    /// Whether the script of an edge leaves Max-Forwards to the proxy core.
+    pub lax_edges: bool,
     /// How bindings are kept.
     pub keeping: Keeping,
     /// Whether answers that wait for a commit wait outside of the script, as in the server binary.
@@ -164,6 +181,8 @@ impl Plan {
             drains: 0,
             changes: false,
             digest: None,
+            loops: None,
+            lax_edges: false,
             keeping: *prng.pick(&[Keeping::Memory, Keeping::WriteThrough, Keeping::WriteBack]),
             holds_answers: false,
             store: StoreFaults { slowest: 20 * MILLI, ..StoreFaults::default() },
@@ -180,6 +199,7 @@ impl Plan {
         plan.holds_answers = Prng::part(seed, "holds answers").chance(50);
         plan.add_digest(&mut Prng::part(seed, "digest"));
         plan.changes = Prng::part(seed, "administrator").chance(20);
+        plan.add_loops(&mut Prng::part(seed, "loops"));
         plan
     }
 
@@ -193,6 +213,18 @@ impl Plan {
                 replays: if prng.chance(60) { prng.between(1, 12) as usize } else { 0 },
             });
         }
+    }
+
+    fn add_loops(&mut self, prng: &mut Prng) {
+        if prng.chance(12) {
+            self.loops = Some(Loops {
+                users: prng.between(2, 3) as usize,
+                has_phones: prng.chance(60),
+                by_edge: *prng.pick(&[0, 40, 100]),
+                requests: prng.between(1, 3) as usize,
+            });
+        }
+        self.lax_edges = prng.chance(25);
     }
 
     fn add_last_words(&mut self, prng: &mut Prng) {
@@ -282,7 +314,7 @@ impl Plan {
     pub fn describe(&self) -> String {
         format!(
             "{} phones of {} users, {} server(s) of {} shard(s), {:?}, {:?}, partitions {}, kills {}, shard restarts {}, \
-             clock jumps {}, drains {}, changes {}, digest {:?}, holds answers {}, store {:?}, dns {} %, tcp {} %, resets {} %, last words {} %, noise {}, {}",
+             clock jumps {}, drains {}, changes {}, digest {:?}, loops {:?}, lax edges {}, holds answers {}, store {:?}, dns {} %, tcp {} %, resets {} %, last words {} %, noise {}, {}",
             self.phones,
             self.users,
             self.servers,
@@ -296,6 +328,8 @@ impl Plan {
             self.drains,
             self.changes,
             self.digest,
+            self.loops,
+            self.lax_edges,
             self.holds_answers,
             self.store,
             self.dns,

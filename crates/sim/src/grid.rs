@@ -45,6 +45,8 @@ pub fn cell(loss: u64, delay_ms: u64) -> Cell {
         drains: 0,
         changes: false,
         digest: None,
+        loops: None,
+        lax_edges: false,
         holds_answers: false,
         keeping: Keeping::Memory,
         store: StoreFaults::default(),

@@ -2,6 +2,7 @@
 
 mod changes;
 mod last_words;
+mod loops;
 mod users;
 
 use crate::faults::{Link, MILLI, Plan, SECOND};
@@ -17,6 +18,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+pub use loops::ROUND;
 pub use users::THIEF;
 
 /// Events of one run, at most: a world that needs more does not come to rest.
@@ -174,6 +176,7 @@ impl World {
         world.plan_phones(&mut prng);
         world.plan_faults();
         world.plan_changes(&mut Prng::part(world.plan.seed, "changes"));
+        world.plan_loops(&mut Prng::part(world.plan.seed, "rounds"));
         world
     }
 

@@ -246,7 +246,10 @@ fn challenge_form(court: &mut Court<'_>) {
         let knows =
             ours(asked, credentials_header(asked.method())).iter().any(|c| is_right(c, asked.method()));
         let mut seen: Vec<(At, String)> = Vec::new();
-        for &out in &transaction.outs {
+        // What is gathered from branches (RFC 3261 §16.7 item 7) may be this server's own challenges, of a request that
+        // came back.
+        let is_own = transaction.branches.is_empty();
+        for &out in transaction.outs.iter().filter(|_| is_own) {
             let challenges = challenges(story.msg(out));
             let Some(first) = challenges.first() else { continue };
             let algorithms: Vec<_> =

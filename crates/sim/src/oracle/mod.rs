@@ -5,6 +5,7 @@ mod cancel;
 mod changes;
 mod digest;
 mod invite;
+mod loops;
 mod messages;
 mod registrar;
 mod rest;
@@ -43,6 +44,7 @@ pub const ORACLES: &[&[Oracle]] = &[
     changes::ORACLES,
     digest::ORACLES,
     registrar::ORACLES,
+    loops::ORACLES,
     rest::ORACLES,
 ];
 

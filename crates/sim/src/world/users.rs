@@ -2,6 +2,7 @@
 //! they are.
 
 use super::World;
+use super::loops::ROUND;
 use crate::digest::{Algorithm, credentials_header, password};
 use crate::faults::MILLI;
 use crate::prng::Prng;
@@ -30,8 +31,11 @@ impl World {
             return (after, answer);
         }
         let name = select.keys.first().map_or("", |(_, name)| std::str::from_utf8(name).unwrap_or(""));
-        let is_user = name.strip_prefix('u').and_then(|number| number.parse::<usize>().ok());
-        if is_user.is_none_or(|number| number >= self.plan.users) {
+        let number = |prefix: &str| name.strip_prefix(prefix)?.parse::<usize>().ok();
+        let round = self.plan.loops.map_or(0, |loops| loops.users);
+        let is_user = number("u").is_some_and(|number| number < self.plan.users)
+            || number(ROUND).is_some_and(|number| number < round);
+        if !is_user {
             return (after, OwnedAnswer::Rows(Rows::default()));
         }
         let holds_hashes = self.plan.digest.as_ref().is_some_and(|digest| digest.holds_hashes);
