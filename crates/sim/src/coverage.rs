@@ -41,6 +41,7 @@ impl Coverage {
             ("drains", plan.drains as u64),
             ("shard restarts", plan.shard_restarts as u64),
             ("clock jumps", plan.clock_jumps as u64),
+            ("clock steps", plan.clock_steps as u64),
             ("partitions", plan.partitions as u64),
             ("noise", plan.noise as u64),
             ("worlds with a small MTU", u64::from(plan.link.mtu > 0)),

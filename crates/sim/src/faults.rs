@@ -128,8 +128,10 @@ pub struct Plan {
     pub kills: usize,
     /// How often one shard begins again.
     pub shard_restarts: usize,
-    /// How often the wall clock jumps.
+    /// How often the wall clock jumps far.
     pub clock_jumps: usize,
+    /// How often it is set right, by seconds or minutes in either direction; most often while the server is down.
+    pub clock_steps: usize,
     /// How often a server is told to stop, ends what it has begun, and starts again.
     pub drains: usize,
     /// Whether an administrator changes tables and the home's configuration meanwhile.
@@ -178,6 +180,7 @@ impl Plan {
             kills: 0,
             shard_restarts: 0,
             clock_jumps: 0,
+            clock_steps: 0,
             drains: 0,
             changes: false,
             digest: None,
@@ -199,6 +202,7 @@ impl Plan {
         plan.holds_answers = Prng::part(seed, "holds answers").chance(50);
         plan.add_digest(&mut Prng::part(seed, "digest"));
         plan.changes = Prng::part(seed, "administrator").chance(20);
+        plan.add_clock_steps(&mut Prng::part(seed, "clock steps"));
         plan.add_loops(&mut Prng::part(seed, "loops"));
         plan
     }
@@ -212,6 +216,12 @@ impl Plan {
                 holds_hashes: prng.chance(50),
                 replays: if prng.chance(60) { prng.between(1, 12) as usize } else { 0 },
             });
+        }
+    }
+
+    fn add_clock_steps(&mut self, prng: &mut Prng) {
+        if prng.chance(15) {
+            self.clock_steps = prng.between(1, 3) as usize;
         }
     }
 
@@ -301,7 +311,8 @@ impl Plan {
     pub fn is_fair(&self) -> bool {
         let network = self.link.loss == 0 && self.link.mtu == 0 && self.partitions == 0;
         let streams = self.resets == 0 && self.last_words == 0;
-        let servers = self.kills == 0 && self.shard_restarts == 0 && !self.refuses();
+        let servers =
+            self.kills == 0 && self.shard_restarts == 0 && self.clock_steps == 0 && !self.refuses();
         network && streams && servers && self.dns == 0 && self.store.failures == 0
     }
 
@@ -314,7 +325,7 @@ impl Plan {
     pub fn describe(&self) -> String {
         format!(
             "{} phones of {} users, {} server(s) of {} shard(s), {:?}, {:?}, partitions {}, kills {}, shard restarts {}, \
-             clock jumps {}, drains {}, changes {}, digest {:?}, loops {:?}, lax edges {}, holds answers {}, store {:?}, dns {} %, tcp {} %, resets {} %, last words {} %, noise {}, {}",
+             clock jumps {}, clock steps {}, drains {}, changes {}, digest {:?}, loops {:?}, lax edges {}, holds answers {}, store {:?}, dns {} %, tcp {} %, resets {} %, last words {} %, noise {}, {}",
             self.phones,
             self.users,
             self.servers,
@@ -325,6 +336,7 @@ impl Plan {
             self.kills,
             self.shard_restarts,
             self.clock_jumps,
+            self.clock_steps,
             self.drains,
             self.changes,
             self.digest,

@@ -27,6 +27,11 @@ const EVENTS_MAX: u64 = 400_000;
 /// bindings.
 const REST: Micros = 3_600 * SECOND;
 
+/// Far jumps of the wall clock are shorter than this.
+const JUMP_MAX: u64 = 400 * 24 * 3_600 * SECOND;
+/// What a clock is set right by (s).
+const STEPS: [i64; 7] = [1, 2, 5, 20, 60, 200, 600];
+
 /// Something that happens at a time.
 #[derive(Debug)]
 enum Event {
@@ -96,6 +101,8 @@ enum Fault {
     Kill(ServerId),
     RestartShard(ServerId, Shard),
     Jump(ServerId, u64),
+    /// The wall clock is set right by so many microseconds.
+    Step(ServerId, i64),
     /// It takes nothing new.
     Drain(ServerId),
     /// It has ended what it had begun, as far as it had the time, and starts again.
@@ -263,7 +270,7 @@ impl World {
         }
         for _ in 0..plan.clock_jumps {
             let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
-            let offset = prng.below(400 * 24 * 3_600 * SECOND);
+            let offset = prng.below(JUMP_MAX);
             self.at(at, Event::Fault(Fault::Jump(server, offset)));
         }
         for _ in 0..plan.drains {
@@ -271,6 +278,7 @@ impl World {
             self.at(at, Event::Fault(Fault::Drain(server)));
             self.at(at + prng.between(1, 40) * SECOND, Event::Fault(Fault::Replace(server)));
         }
+        self.plan_clock_steps(&mut Prng::part(plan.seed, "steps"));
         let mut replays = Prng::part(plan.seed, "replays");
         for _ in 0..plan.digest.as_ref().map_or(0, |digest| digest.replays) {
             let at = replays.between(2 * SECOND, plan.active);
@@ -281,6 +289,21 @@ impl World {
             let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
             let bytes = crate::noise::draw(&mut prng, server_address(server));
             self.at(at, Event::Fault(Fault::Noise(bytes, server)));
+        }
+    }
+
+    /// A clock is set right while its server is up, which reads it at its next start, or while it is down.
+    fn plan_clock_steps(&mut self, prng: &mut Prng) {
+        let (servers, active) = (self.plan.servers as u64, self.plan.active);
+        for _ in 0..self.plan.clock_steps {
+            let at = prng.between(SECOND, active);
+            let server = if prng.chance(70) { servers - 1 } else { prng.below(servers) } as usize;
+            let sign = if prng.chance(60) { -1 } else { 1 };
+            let step = sign * *prng.pick(&STEPS) * SECOND as i64;
+            self.at(at, Event::Fault(Fault::Step(server, step)));
+            if prng.chance(80) {
+                self.at(at, Event::Fault(Fault::Kill(server)));
+            }
         }
     }
 
@@ -757,6 +780,7 @@ impl World {
                 self.note(What::ShardRestarted(server), address, address);
             }
             Fault::Jump(server, offset) => self.servers[server].set_clock(offset),
+            Fault::Step(server, step) => self.servers[server].step_clock(step),
             Fault::Drain(server) => {
                 let deeds = self.servers[server].stop_taking(self.now);
                 self.do_all(server, deeds);

@@ -104,6 +104,10 @@ struct Model<'w> {
     story: &'w Story<'w>,
     keeping: Keeping,
     window: Micros,
+    /// How far the server's wall clock was off at each of its starts that is still to come, the next one last.
+    clocks: Vec<i64>,
+    /// The same at its last one.
+    clock: i64,
     /// How far times of bindings may be off.
     rounding: Micros,
     /// How long a REGISTER may wait whose answer is held back, if answers are; each copy of it waits for one of
@@ -128,6 +132,8 @@ fn judge(court: &mut Court<'_>, question: Question) {
         story,
         keeping: plan.keeping,
         window,
+        clocks: court.world.servers[home].clocks_in_use.iter().skip(1).rev().map(|clock| clock.1).collect(),
+        clock: 0,
         rounding,
         held,
     };
@@ -373,9 +379,11 @@ impl Model<'_> {
         None
     }
 
-    /// The server died: what its store may hold is what may be bound now.
+    /// The server died: what its store may hold is what may be bound now, as long as the wall clock says.
     fn restart(&mut self, now: Micros) {
-        let (keeping, window) = (self.keeping, self.window);
+        let (keeping, window, rounding) = (self.keeping, self.window, self.rounding);
+        let clock = self.clocks.pop().unwrap_or(self.clock);
+        let forward = clock - std::mem::replace(&mut self.clock, clock);
         for contact in self.contacts.values_mut() {
             contact.pending = 0;
             contact.touched += 1;
@@ -390,6 +398,13 @@ impl Model<'_> {
                     may_be.map(|(_, bound)| bound.clone()).collect()
                 }
             };
+            // What had ended is removed some time, and was perhaps not yet: a clock that goes back brings it back.
+            if contact.possible.iter().flatten().any(|bound| bound.expires_at <= now + rounding) {
+                contact.possible.push(None);
+            }
+            for bound in contact.possible.iter_mut().flatten() {
+                bound.expires_at = bound.expires_at.saturating_add_signed(-forward);
+            }
             contact.since = contact.possible.iter().map(|bound| (now, bound.clone())).collect();
         }
         for attempt in self.attempts.values_mut() {
@@ -422,6 +437,8 @@ mod tests {
             story: &story,
             keeping: Keeping::WriteThrough,
             window: 0,
+            clocks: Vec::new(),
+            clock: 0,
             rounding: 0,
             held,
         };

@@ -127,9 +127,10 @@ pub struct Server {
     shelf: Shelf,
     sizes: Sizes,
     seed: [u64; 4],
-    clock_offset: u64,
-    /// What the wall clock is set to, from the next start on.
-    clock_to_be: u64,
+    /// What the wall clock is set to, from the next start on (µs).
+    clock_to_be: i64,
+    /// How far the wall clock was off (µs), as it was read at each start.
+    pub clocks_in_use: Vec<(Micros, i64)>,
     started_unix_secs: u64,
     /// What nonces are signed with; it outlives the server.
     nonce_key: [u8; 32],
@@ -174,8 +175,8 @@ impl Server {
             shelf: Shelf::new(location::Limits::default(), Seeds([0; 4])),
             sizes: plan.sizes,
             seed: four(&mut prng),
-            clock_offset: 0,
             clock_to_be: 0,
+            clocks_in_use: Vec::new(),
             started_unix_secs: 0,
             nonce_key: [index as u8 + 1; 32],
             program: configured.0.clone(),
@@ -198,10 +199,11 @@ impl Server {
 
     fn start(&mut self, now: Micros) {
         self.seed = four(&mut self.prng);
+        self.clocks_in_use.push((now, self.clock_to_be));
         let limits = location::Limits { bindings_max: self.sizes.bindings, ..location::Limits::default() };
         self.shelf = Shelf::new(limits, Seeds(four(&mut self.prng)));
         if self.plan.keeping != Keeping::Memory {
-            self.store.restore(&self.shelf, Instant::from_micros(now));
+            self.store.restore(&self.shelf, Instant::from_micros(now), self.clock());
             self.most_bindings = self.most_bindings.max(self.shelf.len());
         }
         let (edition, (program, settings)) = self.next.clone();
@@ -209,7 +211,6 @@ impl Server {
         self.configurations_in_use.push((now, edition));
         let nonces_max = if self.sizes == ROOMY { NONCES_MANY } else { NONCES_FEW };
         self.shared = Arc::new(Shared::new(Domains::default(), nonces_max));
-        self.clock_offset = self.clock_to_be;
         self.started_unix_secs = self.clock().unix_micros(Instant::from_micros(now)) / SECOND;
         // With tables that make no sense it would not start: somebody has put them right by then.
         let tables = self.tables_in_use.last().map_or(Edition::One, |(_, edition)| *edition);
@@ -293,7 +294,8 @@ impl Server {
     }
 
     fn clock(&self) -> Clock {
-        Clock { unix_micros_at_zero: WALL_CLOCK + self.clock_offset }
+        let offset = self.clocks_in_use.last().map_or(0, |(_, offset)| *offset);
+        Clock { unix_micros_at_zero: WALL_CLOCK.saturating_add_signed(offset) }
     }
 
     // --- input
@@ -465,18 +467,16 @@ impl Server {
         self.shards[shard] = self.endpoint(number, shards, seed);
     }
 
-    /// The wall clock jumps: nothing that is measured in intervals may notice. Nonces carry the time of it;
-    /// the server reads it when it starts.
+    /// The wall clock jumps; the server reads it when it starts, and measures intervals by another one. What is stored
+    /// would live as much longer as it went back.
     pub fn set_clock(&mut self, offset: u64) {
-        self.clock_to_be = offset;
-        if self.plan.digest.is_some() {
-            return;
-        }
-        self.clock_offset = offset;
-        let clock = self.clock();
-        for shard in &mut self.shards {
-            shard.user_mut().environment_mut().clock = clock;
-        }
+        let offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        self.clock_to_be = if self.keeps() { offset.max(self.clock_to_be) } else { offset };
+    }
+
+    /// The wall clock is set right.
+    pub fn step_clock(&mut self, step: i64) {
+        self.clock_to_be = self.clock_to_be.saturating_add(step);
     }
 
     /// Shards.
@@ -486,7 +486,7 @@ impl Server {
 
     /// The store may be written now.
     pub fn drain(&mut self) {
-        self.store.drain(&self.shelf);
+        self.store.drain(&self.shelf, self.clock());
     }
 
     /// Whether there is a store.
