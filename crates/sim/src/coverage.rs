@@ -40,6 +40,7 @@ impl Coverage {
             ("kills", plan.kills as u64),
             ("drains", plan.drains as u64),
             ("shard restarts", plan.shard_restarts as u64),
+            ("restarts of one shard of several", plan.lone_restarts as u64),
             ("clock jumps", plan.clock_jumps as u64),
             ("clock steps", plan.clock_steps as u64),
             ("partitions", plan.partitions as u64),

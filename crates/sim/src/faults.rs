@@ -126,8 +126,10 @@ pub struct Plan {
     pub partitions: usize,
     /// How often a server is killed and started again.
     pub kills: usize,
-    /// How often one shard begins again.
+    /// How often one shard begins again: of several, or the only one.
     pub shard_restarts: usize,
+    /// How often one shard of several does.
+    pub lone_restarts: usize,
     /// How often the wall clock jumps far.
     pub clock_jumps: usize,
     /// How often it is set right, by seconds or minutes in either direction; most often while the server is down.
@@ -179,6 +181,7 @@ impl Plan {
             partitions: 0,
             kills: 0,
             shard_restarts: 0,
+            lone_restarts: 0,
             clock_jumps: 0,
             clock_steps: 0,
             drains: 0,
@@ -202,6 +205,9 @@ impl Plan {
         plan.holds_answers = Prng::part(seed, "holds answers").chance(50);
         plan.add_digest(&mut Prng::part(seed, "digest"));
         plan.changes = Prng::part(seed, "administrator").chance(20);
+        if plan.shards > 1 {
+            plan.add_lone_restarts(&mut Prng::part(seed, "lone restarts"));
+        }
         plan.add_clock_steps(&mut Prng::part(seed, "clock steps"));
         plan.add_loops(&mut Prng::part(seed, "loops"));
         plan
@@ -216,6 +222,12 @@ impl Plan {
                 holds_hashes: prng.chance(50),
                 replays: if prng.chance(60) { prng.between(1, 12) as usize } else { 0 },
             });
+        }
+    }
+
+    fn add_lone_restarts(&mut self, prng: &mut Prng) {
+        if prng.chance(50) {
+            self.lone_restarts = prng.between(1, 3) as usize;
         }
     }
 
@@ -311,8 +323,8 @@ impl Plan {
     pub fn is_fair(&self) -> bool {
         let network = self.link.loss == 0 && self.link.mtu == 0 && self.partitions == 0;
         let streams = self.resets == 0 && self.last_words == 0;
-        let servers =
-            self.kills == 0 && self.shard_restarts == 0 && self.clock_steps == 0 && !self.refuses();
+        let restarts = self.kills + self.shard_restarts + self.lone_restarts + self.clock_steps;
+        let servers = restarts == 0 && !self.refuses();
         network && streams && servers && self.dns == 0 && self.store.failures == 0
     }
 
@@ -324,7 +336,7 @@ impl Plan {
     /// The faults that are on, for people.
     pub fn describe(&self) -> String {
         format!(
-            "{} phones of {} users, {} server(s) of {} shard(s), {:?}, {:?}, partitions {}, kills {}, shard restarts {}, \
+            "{} phones of {} users, {} server(s) of {} shard(s), {:?}, {:?}, partitions {}, kills {}, shard restarts {}, of one of several {}, \
              clock jumps {}, clock steps {}, drains {}, changes {}, digest {:?}, loops {:?}, lax edges {}, holds answers {}, store {:?}, dns {} %, tcp {} %, resets {} %, last words {} %, noise {}, {}",
             self.phones,
             self.users,
@@ -335,6 +347,7 @@ impl Plan {
             self.partitions,
             self.kills,
             self.shard_restarts,
+            self.lone_restarts,
             self.clock_jumps,
             self.clock_steps,
             self.drains,

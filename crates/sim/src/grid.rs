@@ -41,6 +41,7 @@ pub fn cell(loss: u64, delay_ms: u64) -> Cell {
         partitions: 0,
         kills: 0,
         shard_restarts: 0,
+        lone_restarts: 0,
         clock_jumps: 0,
         clock_steps: 0,
         drains: 0,

@@ -65,7 +65,9 @@ pub fn line(entry: &Entry) -> String {
         What::Received => format!("{at:>12}  {node} ◀── {peer}  {transport}  {what}"),
         What::Lost => format!("{at:>12}  {node} ──✗ {peer}"),
         What::Restarted(server) => format!("{at:>12}  server {server} ({node}) was killed and started again"),
-        What::ShardRestarted(server) => format!("{at:>12}  a shard of server {server} ({node}) began again"),
+        What::ShardRestarted(server, shard) => {
+            format!("{at:>12}  shard {shard} of server {server} ({node}) began again")
+        }
         What::TransportFailed(TransportFailure::Unreachable) => {
             format!("{at:>12}  {node} learnt that {peer} cannot be reached")
         }

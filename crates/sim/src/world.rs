@@ -78,7 +78,8 @@ enum Event {
     },
     Answer {
         server: ServerId,
-        incarnation: u64,
+        /// Who has asked.
+        life: (u64, u64),
         shard: Shard,
         id: AskId,
         answer: OwnedAnswer,
@@ -279,6 +280,12 @@ impl World {
             self.at(at + prng.between(1, 40) * SECOND, Event::Fault(Fault::Replace(server)));
         }
         self.plan_clock_steps(&mut Prng::part(plan.seed, "steps"));
+        let mut lone = Prng::part(plan.seed, "restarts of one shard");
+        for _ in 0..plan.lone_restarts {
+            let (at, server) = (at(&mut lone), lone.below(plan.servers as u64) as usize);
+            let shard = lone.below(plan.shards.into()) as usize;
+            self.at(at, Event::Fault(Fault::RestartShard(server, shard)));
+        }
         let mut replays = Prng::part(plan.seed, "replays");
         for _ in 0..plan.digest.as_ref().map_or(0, |digest| digest.replays) {
             let at = replays.between(2 * SECOND, plan.active);
@@ -374,8 +381,8 @@ impl World {
                     self.do_all(server, deeds);
                 }
             }
-            Event::Answer { server, incarnation, shard, id, answer } => {
-                if self.servers[server].incarnation == incarnation {
+            Event::Answer { server, life, shard, id, answer } => {
+                if self.servers[server].life(shard) == life {
                     self.answer(server, shard, id, &answer);
                 }
             }
@@ -412,7 +419,10 @@ impl World {
 
     fn record(&mut self, what: What, node: SocketAddr, peer: SocketAddr, reliable: bool, bytes: &Rc<[u8]>) {
         let msg = Msg::parse(bytes).map(Rc::new);
-        self.trace.push(Entry { at: self.now, what, node, peer, reliable, bytes: bytes.clone(), msg });
+        let taker = matches!(what, What::Received).then(|| self.servers.iter().find(|s| s.address == node));
+        let shard = taker.flatten().map(|server| server.shard_of(bytes));
+        let bytes = bytes.clone();
+        self.trace.push(Entry { at: self.now, what, node, peer, reliable, shard, bytes, msg });
     }
 
     // --- packets
@@ -636,7 +646,7 @@ impl World {
     }
 
     fn ask(&mut self, server: ServerId, shard: Shard, id: AskId, ask: Ask) {
-        let incarnation = self.servers[server].incarnation;
+        let life = self.servers[server].life(shard);
         match ask {
             Ask::Persist { .. } => {
                 self.servers[server].waiting.push((shard, id));
@@ -644,14 +654,14 @@ impl World {
             }
             Ask::Resolve { host } => {
                 let (after, answer) = self.resolve(&host);
-                self.at(self.now + after, Event::Answer { server, incarnation, shard, id, answer });
+                self.at(self.now + after, Event::Answer { server, life, shard, id, answer });
             }
             Ask::Select(select) => {
                 let (after, answer) = self.select(&select);
-                self.at(self.now + after, Event::Answer { server, incarnation, shard, id, answer });
+                self.at(self.now + after, Event::Answer { server, life, shard, id, answer });
             }
             _ => self
-                .at(self.now, Event::Answer { server, incarnation, shard, id, answer: OwnedAnswer::Failed }),
+                .at(self.now, Event::Answer { server, life, shard, id, answer: OwnedAnswer::Failed }),
         }
     }
 
@@ -777,7 +787,7 @@ impl World {
             Fault::RestartShard(server, shard) => {
                 self.servers[server].restart_shard(shard);
                 let address = self.servers[server].address;
-                self.note(What::ShardRestarted(server), address, address);
+                self.note(What::ShardRestarted(server, shard), address, address);
             }
             Fault::Jump(server, offset) => self.servers[server].set_clock(offset),
             Fault::Step(server, step) => self.servers[server].step_clock(step),

@@ -58,7 +58,7 @@ fn wrong_end(
 ) -> Option<(At, String)> {
     let first = transaction.ins[0];
     let asked = story.msg(first);
-    let (mut is_loop, mut is_doubtful) = (false, false);
+    let (mut is_loop, mut was_forgotten) = (false, false);
     for via in asked.list("via") {
         let branch = crate::text::param(via, "branch").and_then(|branch| sent.get(branch));
         let Some(parent) = branch.map(|branch| &story.transactions[branch.transaction]) else { continue };
@@ -66,9 +66,9 @@ fn wrong_end(
             continue;
         }
         // Who has begun again meanwhile does not know its own marks any more.
-        let is_known = story.is_judged(parent) && story.remembers(parent, story.time(first));
+        let is_known = story.remembers(parent, story.time(first));
         is_loop |= is_known;
-        is_doubtful |= !is_known;
+        was_forgotten |= !is_known;
     }
     let out = story.first(&transaction.outs, 200..700);
     let status = out.map(|out| story.status(out));
@@ -78,7 +78,7 @@ fn wrong_end(
         (true, None, Some(out)) if !status.is_some_and(|s| s == 482 || is_refused_first(s)) => {
             Some((out, format!("a loop is answered {}", story.status(out))))
         }
-        (false, None, Some(out)) if status == Some(482) && !is_doubtful => {
+        (false, None, Some(out)) if status == Some(482) && !was_forgotten => {
             Some((out, "482 to a request that has not been here".to_owned()))
         }
         _ => None,

@@ -6,7 +6,7 @@ use super::story::At;
 use super::{Court, Oracle, Story};
 use crate::faults::{Keeping, SECOND};
 use crate::text::{Msg, param, uri_of, user_of};
-use crate::trace::{Micros, What};
+use crate::trace::{Micros, Shard, What};
 use std::collections::BTreeMap;
 
 /// How far seconds may be off: they are rounded.
@@ -146,6 +146,11 @@ fn judge(court: &mut Court<'_>, question: Question) {
     for (at, entry) in story.trace.entries.iter().enumerate() {
         if matches!(entry.what, What::Restarted(server) if server == home) {
             model.restart(entry.at);
+        }
+        if let What::ShardRestarted(server, shard) = entry.what
+            && server == home
+        {
+            model.restart_shard(shard);
         }
         let Some(&number) = owners.get(&at) else { continue };
         let transaction = &story.transactions[number];
@@ -377,6 +382,23 @@ impl Model<'_> {
             return Some(format!("a request for {user} was refused though {uri} is bound"));
         }
         None
+    }
+
+    /// A shard died: what waited for its answer there gets none. Bindings are not its own, and stay.
+    fn restart_shard(&mut self, shard: Shard) {
+        let story = self.story;
+        let is_gone = |number: &usize| story.transactions[*number].shard == Some(shard);
+        for (_, attempt) in self.attempts.iter_mut().filter(|(number, _)| is_gone(number)) {
+            if !std::mem::replace(&mut attempt.answered, true) {
+                for (key, _) in &attempt.changes {
+                    if let Some(contact) = self.contacts.get_mut(key) {
+                        contact.pending = contact.pending.saturating_sub(1);
+                        contact.touched += 1;
+                    }
+                }
+            }
+            attempt.settled = true;
+        }
     }
 
     /// The server died: what its store may hold is what may be bound now, as long as the wall clock says.

@@ -11,6 +11,7 @@ pub mod shelf;
 use crate::faults::{Keeping, Plan, ROOMY, SECOND, Sizes};
 use crate::prng::Prng;
 use crate::trace::Micros;
+pub use crate::trace::Shard;
 use configuration::Configured;
 pub use configuration::Edition;
 use connection::Connection;
@@ -65,9 +66,6 @@ pub enum Role {
     /// A proxy in front of it.
     Edge,
 }
-
-/// A shard's number.
-pub type Shard = usize;
 
 /// What a server wants done.
 #[derive(Debug)]
@@ -124,6 +122,8 @@ pub struct Server {
     /// What was counted before the last restart.
     counted: Vec<Counters>,
     shards: Vec<Core>,
+    /// How often each shard has begun again by itself.
+    shard_restarts: Vec<u64>,
     shelf: Shelf,
     sizes: Sizes,
     seed: [u64; 4],
@@ -172,6 +172,7 @@ impl Server {
             most_bindings: 0,
             counted: Vec::new(),
             shards: Vec::new(),
+            shard_restarts: vec![0; plan.shards.into()],
             shelf: Shelf::new(location::Limits::default(), Seeds([0; 4])),
             sizes: plan.sizes,
             seed: four(&mut prng),
@@ -309,9 +310,18 @@ impl Server {
     }
 
     fn message(&mut self, now: Micros, path: Path, bytes: &[u8]) -> Vec<Deed> {
+        self.handle(now, self.shard_of(bytes), Input::Message { path, bytes })
+    }
+
+    /// In which of its lives a shard is: what an earlier one asked is not for it.
+    pub fn life(&self, shard: Shard) -> (u64, u64) {
+        (self.incarnation, self.shard_restarts[shard])
+    }
+
+    /// Which shard gets a message.
+    pub fn shard_of(&self, bytes: &[u8]) -> Shard {
         let shards = u8::try_from(self.shards.len()).unwrap_or(u8::MAX);
-        let shard = usize::from(engine::steer(bytes, shards, self.seed));
-        self.handle(now, shard, Input::Message { path, bytes })
+        usize::from(engine::steer(bytes, shards, self.seed))
     }
 
     /// An answer came.
@@ -462,6 +472,7 @@ impl Server {
             committing.retain(|(asker, _)| *asker != shard);
         }
         self.held.forget(shard);
+        self.shard_restarts[shard] += 1;
         // Steering goes on as before; branches and tags are new ones.
         let seed = four(&mut self.prng);
         self.shards[shard] = self.endpoint(number, shards, seed);
