@@ -32,9 +32,12 @@ impl Coverage {
         let ends = world.trace.entries.iter().filter(|entry| matches!(entry.what, crate::trace::What::Ended));
         self.met("stream: last word".to_owned(), ends.count() as u64);
         self.faults(&world.plan);
+        for (name, count) in &world.struck {
+            self.met(format!("fault struck: {name}"), *count);
+        }
     }
 
-    /// Faults that the plan has, so that none falls away unseen.
+    /// Faults that the plan has, so that none falls away unseen; whether they hit something is counted apart.
     fn faults(&mut self, plan: &Plan) {
         let planned = [
             ("kills", plan.kills as u64),

@@ -27,6 +27,8 @@ const EVENTS_MAX: u64 = 400_000;
 /// bindings.
 const REST: Micros = 3_600 * SECOND;
 
+/// Where noise comes from.
+const NOISE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 3, 0, 1)), 5060);
 /// Far jumps of the wall clock are shorter than this.
 const JUMP_MAX: u64 = 400 * 24 * 3_600 * SECOND;
 /// What a clock is set right by (s).
@@ -155,9 +157,13 @@ pub struct World {
     pub now: Micros,
     /// Whether it did not come to rest.
     pub restless: bool,
+    /// How often each kind of fault has struck: what was planned may hit nothing.
+    pub struck: BTreeMap<&'static str, u64>,
     heap: BinaryHeap<Reverse<Timed>>,
     sequence: u64,
     streams: Streams,
+    /// When the last packet from one node to another arrives.
+    last_arrivals: BTreeMap<(SocketAddr, SocketAddr), Micros>,
     /// Who is cut off, until when.
     cut: BTreeMap<SocketAddr, Micros>,
     network: Prng,
@@ -210,6 +216,8 @@ impl World {
             trace: Trace::default(),
             now: 0,
             restless: false,
+            struck: BTreeMap::new(),
+            last_arrivals: BTreeMap::new(),
             heap: BinaryHeap::new(),
             sequence: 0,
             streams: Streams::default(),
@@ -407,6 +415,10 @@ impl World {
         self.plan_flush(server);
     }
 
+    fn count(&mut self, fault: &'static str) {
+        *self.struck.entry(fault).or_default() += 1;
+    }
+
     fn note(&mut self, what: What, node: SocketAddr, peer: SocketAddr) {
         self.record(what, node, peer, false, &Rc::from([]));
     }
@@ -437,14 +449,30 @@ impl World {
         self.record(What::Sent, from, to, false, &bytes);
         let Link { delay, jitter, loss, duplicates, mtu } = self.plan.link;
         let too_long = mtu > 0 && bytes.len() > mtu;
-        if too_long || self.network.chance(loss) || self.is_cut(from) || self.is_cut(to) {
+        let fault = match () {
+            () if too_long => Some("packets too long"),
+            () if self.network.chance(loss) => Some("packets lost"),
+            () if self.is_cut(from) || self.is_cut(to) => Some("packets cut off"),
+            () => None,
+        };
+        if let Some(fault) = fault {
+            self.count(fault);
             self.note(What::Lost, from, to);
             return;
         }
-        let copies = 1 + u64::from(self.network.chance(duplicates));
-        for _ in 0..copies {
-            let late = self.network.below(jitter + 1);
-            self.at(self.now + delay + late, Event::Packet { from, to, bytes: bytes.clone() });
+        let is_doubled = self.network.chance(duplicates);
+        if is_doubled {
+            self.count("packets doubled");
+        }
+        for _ in 0..1 + u64::from(is_doubled) {
+            let at = self.now + delay + self.network.below(jitter + 1);
+            let last = self.last_arrivals.entry((from, to)).or_default();
+            let is_overtaking = at < *last;
+            *last = at.max(*last);
+            if is_overtaking {
+                self.count("packets overtaken");
+            }
+            self.at(at, Event::Packet { from, to, bytes: bytes.clone() });
         }
     }
 
@@ -457,6 +485,9 @@ impl World {
     fn deliver(&mut self, from: SocketAddr, to: SocketAddr, bytes: &Rc<[u8]>) {
         if let Some(server) = self.servers.iter().position(|server| server.address == to) {
             self.record(What::Received, to, from, false, bytes);
+            if from == NOISE {
+                self.count("noise");
+            }
             let deeds = self.servers[server].datagram(self.now, from, bytes);
             self.do_all(server, deeds);
             self.plan_flush(server);
@@ -530,6 +561,7 @@ impl World {
             let (piece, after) = rest.split_at(length);
             rest = after;
             if self.network.chance(self.plan.resets) {
+                self.count("connections broken");
                 self.break_stream(stream);
                 return;
             }
@@ -681,13 +713,15 @@ impl World {
         if !self.outside.chance(self.plan.dns) {
             return (after, OwnedAnswer::Addresses(right));
         }
-        match self.outside.below(4) {
-            0 => (after, OwnedAnswer::Failed),
-            1 => (after, OwnedAnswer::Addresses(Vec::new())),
+        let (fault, after, answer) = match self.outside.below(4) {
+            0 => ("names without an answer", after, OwnedAnswer::Failed),
+            1 => ("names that are not there", after, OwnedAnswer::Addresses(Vec::new())),
             // Nobody is there.
-            2 => (after, OwnedAnswer::Addresses(vec![IpAddr::from([10, 9, 9, 9])])),
-            _ => (self.outside.between(1, 8) * SECOND, OwnedAnswer::Addresses(right)),
-        }
+            2 => ("wrong names", after, OwnedAnswer::Addresses(vec![IpAddr::from([10, 9, 9, 9])])),
+            _ => ("late names", self.outside.between(1, 8) * SECOND, OwnedAnswer::Addresses(right)),
+        };
+        self.count(fault);
+        (after, answer)
     }
 
     // --- the store
@@ -724,6 +758,9 @@ impl World {
         keeper.committing = Some(taken);
         let incarnation = keeper.incarnation;
         let after = self.outside.below(slowest + 1);
+        if after > SECOND {
+            self.count("commits of more than a second");
+        }
         self.at(self.now + after, Event::Committed { server, incarnation });
     }
 
@@ -732,6 +769,12 @@ impl World {
         let fails = self.now < self.plan.active && self.outside.chance(faults.failures);
         let lies = fails && self.outside.chance(faults.lies);
         let refuses = self.outside.chance(50);
+        match (fails, lies, refuses) {
+            (false, ..) => {}
+            (true, true, _) => self.count("commits failed that took effect"),
+            (true, false, true) => self.count("commits refused"),
+            (true, false, false) => self.count("commits failed"),
+        }
         let keeper = &mut self.servers[server];
         let mut answered = keeper.committing.take().unwrap_or_default();
         if !fails || lies {
@@ -763,18 +806,44 @@ impl World {
     // --- faults
     // -------------------------------------------------------------------------------------------------------
 
+    /// What a kill hits: something that the server holds, a commit that is under way, a clock that is another one at the
+    /// next start, for what carries its time.
+    fn count_kill(&mut self, server: ServerId) {
+        let killed = &self.servers[server];
+        let (is_busy, is_committing) = (!killed.busy_shards().is_empty(), killed.committing.is_some());
+        let (has_bindings, step) = (killed.has_bindings(), killed.clock_step());
+        if is_busy {
+            self.count("kills amid transactions");
+        }
+        if has_bindings {
+            self.count("kills amid bindings");
+        }
+        if is_committing {
+            self.count("kills amid commits");
+        }
+        if has_bindings || self.plan.digest.is_some() {
+            match step {
+                ..0 => self.count("starts by a clock that went back"),
+                0 => {}
+                1.. => self.count("starts by a clock that went forward"),
+            }
+        }
+    }
+
     fn strike(&mut self, fault: Fault) {
         match fault {
             Fault::Cut(node, until) => {
                 self.note(What::Note(format!("{node} is cut off")), node, node);
                 self.cut.insert(node, until);
                 for stream in self.streams.of(node) {
+                    self.count("connections cut off");
                     self.break_stream(stream);
                 }
             }
             Fault::Kill(server) => {
                 let address = self.servers[server].address;
                 // Whether a commit that was under way took effect, nobody can say.
+                self.count_kill(server);
                 if self.servers[server].committing.is_some() && self.outside.chance(50) {
                     self.servers[server].store.commit();
                 }
@@ -785,6 +854,13 @@ impl World {
                 self.note(What::Restarted(server), address, address);
             }
             Fault::RestartShard(server, shard) => {
+                let busy = self.servers[server].busy_shards();
+                if busy.contains(&shard) {
+                    self.count("shard restarts");
+                    if busy.len() > 1 {
+                        self.count("restarts of one shard while others work");
+                    }
+                }
                 self.servers[server].restart_shard(shard);
                 let address = self.servers[server].address;
                 self.note(What::ShardRestarted(server, shard), address, address);
@@ -792,20 +868,25 @@ impl World {
             Fault::Jump(server, offset) => self.servers[server].set_clock(offset),
             Fault::Step(server, step) => self.servers[server].step_clock(step),
             Fault::Drain(server) => {
+                if !self.servers[server].busy_shards().is_empty() {
+                    self.count("drains");
+                }
                 let deeds = self.servers[server].stop_taking(self.now);
                 self.do_all(server, deeds);
                 let address = self.servers[server].address;
                 self.note(What::Note(format!("{address} takes nothing new")), address, address);
             }
             Fault::Replace(server) => {
+                if !self.servers[server].busy_shards().is_empty() {
+                    self.count("drains cut short");
+                }
                 self.servers[server].flush();
                 self.strike(Fault::Kill(server));
             }
             Fault::Replay(server, number) => self.replay(server, &mut Prng::new(number)),
             Fault::Change(server, change) => self.change(server, change),
             Fault::Noise(bytes, server) => {
-                let from = SocketAddr::from(([10, 3, 0, 1], 5060));
-                self.send(from, self.servers[server].address, bytes);
+                self.send(NOISE, self.servers[server].address, bytes);
             }
         }
     }

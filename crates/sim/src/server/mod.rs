@@ -490,6 +490,22 @@ impl Server {
         self.clock_to_be = self.clock_to_be.saturating_add(step);
     }
 
+    /// By how much the clock of the next start will be another one.
+    pub fn clock_step(&self) -> i64 {
+        self.clock_to_be - self.clocks_in_use.last().map_or(0, |(_, offset)| *offset)
+    }
+
+    /// Shards that hold transactions.
+    pub fn busy_shards(&self) -> Vec<Shard> {
+        let is_busy = |(_, core): &(Shard, &Core)| core.transactions() > 0;
+        self.shards.iter().enumerate().filter(is_busy).map(|(shard, _)| shard).collect()
+    }
+
+    /// Whether something is bound.
+    pub fn has_bindings(&self) -> bool {
+        !self.shelf.is_empty()
+    }
+
     /// Shards.
     pub fn shards(&self) -> usize {
         self.shards.len()

@@ -23,11 +23,12 @@ impl World {
         let faults = self.plan.store;
         let after = self.users.below(faults.slowest + 1);
         if self.now < self.plan.active && self.users.chance(faults.failures) {
-            let answer = match (self.users.chance(faults.lies), self.users.chance(50)) {
-                (true, _) => OwnedAnswer::Rows(Rows::default()),
-                (false, true) => OwnedAnswer::Refused,
-                (false, false) => OwnedAnswer::Failed,
+            let (fault, answer) = match (self.users.chance(faults.lies), self.users.chance(50)) {
+                (true, _) => ("users denied", OwnedAnswer::Rows(Rows::default())),
+                (false, true) => ("questions about users refused", OwnedAnswer::Refused),
+                (false, false) => ("questions about users failed", OwnedAnswer::Failed),
             };
+            self.count(fault);
             return (after, answer);
         }
         let name = select.keys.first().map_or("", |(_, name)| std::str::from_utf8(name).unwrap_or(""));
@@ -64,6 +65,7 @@ impl World {
         if heard.is_empty() {
             return;
         }
+        self.count("replays");
         let mut msg = Msg::clone(prng.pick::<std::rc::Rc<Msg>>(&heard));
         // Another call, that with the next count, another request of the call; the same but for whom it binds.
         let kind = prng.below(4);
