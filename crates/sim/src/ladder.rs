@@ -74,6 +74,10 @@ pub fn line(entry: &Entry) -> String {
         What::TransportFailed(TransportFailure::Broken) => {
             format!("{at:>12}  {node} lost its connection to {peer}")
         }
+        What::Committed(server, upto) => {
+            format!("{at:>12}  the store of server {server} has what was before {}", seconds(*upto))
+        }
+        What::CommitFailed(server) => format!("{at:>12}  a commit of server {server} failed"),
         What::Ended => format!("{at:>12}  {node} learnt that {peer} has said its last word"),
         What::Note(text) => format!("{at:>12}  {text}"),
     }

@@ -28,6 +28,11 @@ pub enum What {
     Restarted(ServerId),
     /// One shard of a server began again; bindings are not its own and stay.
     ShardRestarted(ServerId, Shard),
+    /// The store of a server that follows by write-back has everything that was bound before this time, and what of it
+    /// ended.
+    Committed(ServerId, Micros),
+    /// A commit of a server failed: it is tried again.
+    CommitFailed(ServerId),
     /// `node` learnt that what it sends to `peer` does not arrive, or may not have arrived (RFC 3261 §18.4).
     TransportFailed(TransportFailure),
     /// `node` learnt that `peer` sends nothing more on their connection.
@@ -85,10 +90,14 @@ impl Trace {
             What::Note(_) => 7,
             What::TransportFailed(TransportFailure::Broken) => 8,
             What::Ended => 9,
+            What::Committed(..) => 10,
+            What::CommitFailed(_) => 11,
         };
         self.mix(&[kind, u8::from(entry.reliable)]);
-        if let What::ShardRestarted(_, shard) = entry.what {
-            self.mix(&shard.to_le_bytes());
+        match entry.what {
+            What::ShardRestarted(_, shard) => self.mix(&shard.to_le_bytes()),
+            What::Committed(_, upto) => self.mix(&upto.to_le_bytes()),
+            _ => {}
         }
         self.mix(&entry.node.port().to_le_bytes());
         self.mix(entry.node.ip().to_string().as_bytes());

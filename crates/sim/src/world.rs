@@ -5,7 +5,7 @@ mod last_words;
 mod loops;
 mod users;
 
-use crate::faults::{Link, MILLI, Plan, SECOND};
+use crate::faults::{Keeping, Link, MILLI, Plan, SECOND};
 use crate::phone::{Keys, Phone, Task, Way};
 use crate::prng::Prng;
 use crate::server::{Deed, Server, Shard};
@@ -751,9 +751,9 @@ impl World {
         if is_free {
             keeper.ask_for_held();
         }
-        keeper.drain();
+        keeper.drain(self.now);
         if keeper.store.is_quiet() && !is_wanted {
-            return;
+            return self.note_committed(server);
         }
         keeper.committing = Some(taken);
         let incarnation = keeper.incarnation;
@@ -777,7 +777,8 @@ impl World {
         }
         let keeper = &mut self.servers[server];
         let mut answered = keeper.committing.take().unwrap_or_default();
-        if !fails || lies {
+        let is_committed = !fails || lies;
+        if is_committed {
             keeper.store.commit();
         }
         let answer = match (fails, refuses) {
@@ -791,6 +792,13 @@ impl World {
         } else {
             keeper.store.confirmed();
         }
+        if is_committed {
+            self.note_committed(server);
+        }
+        if fails {
+            let address = self.servers[server].address;
+            self.note(What::CommitFailed(server), address, address);
+        }
         let deeds = self.servers[server].settle(self.now, answer.as_answer());
         self.do_all(server, deeds);
         for (shard, id) in answered {
@@ -800,6 +808,14 @@ impl World {
             self.plan_flush(server);
         } else {
             self.begin_commit(server);
+        }
+    }
+
+    /// The store has what changed before its batch was filled. With write-through the answers say so.
+    fn note_committed(&mut self, server: ServerId) {
+        let (address, upto) = (self.servers[server].address, self.servers[server].store.filled_at);
+        if self.plan.keeping == Keeping::WriteBack {
+            self.note(What::Committed(server, upto), address, address);
         }
     }
 
@@ -846,6 +862,7 @@ impl World {
                 self.count_kill(server);
                 if self.servers[server].committing.is_some() && self.outside.chance(50) {
                     self.servers[server].store.commit();
+                    self.note_committed(server);
                 }
                 for stream in self.streams.of(address) {
                     self.break_stream(stream);
@@ -880,7 +897,8 @@ impl World {
                 if !self.servers[server].busy_shards().is_empty() {
                     self.count("drains cut short");
                 }
-                self.servers[server].flush();
+                self.servers[server].flush(self.now);
+                self.note_committed(server);
                 self.strike(Fault::Kill(server));
             }
             Fault::Replay(server, number) => self.replay(server, &mut Prng::new(number)),

@@ -451,11 +451,11 @@ impl Server {
     }
 
     /// Everything that has changed is written, as at the end of a server that is told to stop.
-    pub fn flush(&mut self) {
+    pub fn flush(&mut self, now: Micros) {
         if self.keeps() {
             self.store.commit();
             self.store.confirmed();
-            self.drain();
+            self.drain(now);
             self.store.commit();
             self.store.confirmed();
         }
@@ -512,8 +512,8 @@ impl Server {
     }
 
     /// The store may be written now.
-    pub fn drain(&mut self) {
-        self.store.drain(&self.shelf, self.clock());
+    pub fn drain(&mut self, now: Micros) {
+        self.store.drain(now, &self.shelf, self.clock());
     }
 
     /// Whether there is a store.

@@ -110,14 +110,17 @@ pub struct Store {
     batch: Vec<Write>,
     /// The batch replaces everything.
     whole: bool,
+    /// When the batch was filled: what changed before is in it, or in the store.
+    pub filled_at: Micros,
 }
 
 impl Store {
     /// Fills the batch with what has changed, unless the last one is still to be written.
-    pub fn drain(&mut self, shelf: &Shelf, clock: Clock) {
+    pub fn drain(&mut self, now: Micros, shelf: &Shelf, clock: Clock) {
         if !self.batch.is_empty() || self.whole {
             return;
         }
+        self.filled_at = now;
         let mut local = shelf.0.borrow_mut();
         let batch = &mut self.batch;
         let drained = local.table().drain_changes(usize::MAX, &mut |change| {
