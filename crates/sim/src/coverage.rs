@@ -41,6 +41,7 @@ impl Coverage {
     fn faults(&mut self, plan: &Plan) {
         let planned = [
             ("kills", plan.kills as u64),
+            ("kills about commits", plan.kills_about_commits as u64),
             ("drains", plan.drains as u64),
             ("shard restarts", plan.shard_restarts as u64),
             ("restarts of one shard of several", plan.lone_restarts as u64),

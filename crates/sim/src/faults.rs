@@ -126,6 +126,8 @@ pub struct Plan {
     pub partitions: usize,
     /// How often a server is killed and started again.
     pub kills: usize,
+    /// How often the home dies in the midst of a commit, or behind one that failed.
+    pub kills_about_commits: usize,
     /// How often one shard begins again: of several, or the only one.
     pub shard_restarts: usize,
     /// How often one shard of several does.
@@ -180,6 +182,7 @@ impl Plan {
             link: Link { delay: prng.between(1, 80) * MILLI, ..Link::default() },
             partitions: 0,
             kills: 0,
+            kills_about_commits: 0,
             shard_restarts: 0,
             lone_restarts: 0,
             clock_jumps: 0,
@@ -208,6 +211,7 @@ impl Plan {
         if plan.shards > 1 {
             plan.add_lone_restarts(&mut Prng::part(seed, "lone restarts"));
         }
+        plan.add_kills_about_commits(&mut Prng::part(seed, "kills amid commits"));
         plan.add_clock_steps(&mut Prng::part(seed, "clock steps"));
         plan.add_loops(&mut Prng::part(seed, "loops"));
         plan
@@ -228,6 +232,12 @@ impl Plan {
     fn add_lone_restarts(&mut self, prng: &mut Prng) {
         if prng.chance(50) {
             self.lone_restarts = prng.between(1, 3) as usize;
+        }
+    }
+
+    fn add_kills_about_commits(&mut self, prng: &mut Prng) {
+        if self.keeping != Keeping::Memory && prng.chance(15) {
+            self.kills_about_commits = prng.between(1, 3) as usize;
         }
     }
 
@@ -323,8 +333,9 @@ impl Plan {
     pub fn is_fair(&self) -> bool {
         let network = self.link.loss == 0 && self.link.mtu == 0 && self.partitions == 0;
         let streams = self.resets == 0 && self.last_words == 0;
-        let restarts = self.kills + self.shard_restarts + self.lone_restarts + self.clock_steps;
-        let servers = restarts == 0 && !self.refuses();
+        let restarts = self.shard_restarts + self.lone_restarts;
+        let kills = self.kills + self.kills_about_commits + self.clock_steps;
+        let servers = restarts == 0 && kills == 0 && !self.refuses();
         network && streams && servers && self.dns == 0 && self.store.failures == 0
     }
 
@@ -336,7 +347,7 @@ impl Plan {
     /// The faults that are on, for people.
     pub fn describe(&self) -> String {
         format!(
-            "{} phones of {} users, {} server(s) of {} shard(s), {:?}, {:?}, partitions {}, kills {}, shard restarts {}, of one of several {}, \
+            "{} phones of {} users, {} server(s) of {} shard(s), {:?}, {:?}, partitions {}, kills {}, about commits {}, shard restarts {}, of one of several {}, \
              clock jumps {}, clock steps {}, drains {}, changes {}, digest {:?}, loops {:?}, lax edges {}, holds answers {}, store {:?}, dns {} %, tcp {} %, resets {} %, last words {} %, noise {}, {}",
             self.phones,
             self.users,
@@ -346,6 +357,7 @@ impl Plan {
             self.link,
             self.partitions,
             self.kills,
+            self.kills_about_commits,
             self.shard_restarts,
             self.lone_restarts,
             self.clock_jumps,

@@ -40,6 +40,7 @@ pub fn cell(loss: u64, delay_ms: u64) -> Cell {
         link: Link { delay: delay_ms * MILLI, loss, ..Link::default() },
         partitions: 0,
         kills: 0,
+        kills_about_commits: 0,
         shard_restarts: 0,
         lone_restarts: 0,
         clock_jumps: 0,

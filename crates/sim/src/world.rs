@@ -14,7 +14,7 @@ use crate::text::Msg;
 use crate::trace::{Entry, Micros, ServerId, Trace, What};
 use engine::{Ask, AskId, OwnedAnswer, Path, TransportFailure};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
@@ -22,7 +22,9 @@ pub use loops::ROUND;
 pub use users::THIEF;
 
 /// Events of one run, at most: a world that needs more does not come to rest.
-const EVENTS_MAX: u64 = 400_000;
+const EVENTS_MAX: usize = 400_000;
+/// The same for each phone of a world that has many.
+const EVENTS_PER_PHONE: usize = 2_000;
 /// How long after the last new request everything must be over: Timer C twice in each of a few servers, and
 /// bindings.
 const REST: Micros = 3_600 * SECOND;
@@ -102,6 +104,8 @@ enum Event {
 enum Fault {
     Cut(SocketAddr, Micros),
     Kill(ServerId),
+    /// It dies just before its next commit is confirmed, or just behind the next one that fails.
+    Doom(ServerId, Doom),
     RestartShard(ServerId, Shard),
     Jump(ServerId, u64),
     /// The wall clock is set right by so many microseconds.
@@ -114,6 +118,13 @@ enum Fault {
     Change(ServerId, changes::Change),
     /// Overheard credentials come to a server, chosen by this number.
     Replay(ServerId, u64),
+}
+
+/// When a server dies that is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doom {
+    AmidCommit,
+    BehindFailure,
 }
 
 #[derive(Debug)]
@@ -162,6 +173,14 @@ pub struct World {
     heap: BinaryHeap<Reverse<Timed>>,
     sequence: u64,
     streams: Streams,
+    /// Which phone has an address.
+    places: BTreeMap<SocketAddr, usize>,
+    /// When phones have something to do, the first one first.
+    due: BTreeSet<(Micros, usize)>,
+    /// The same of each phone.
+    due_at: Vec<Option<Micros>>,
+    /// Servers that die when their stores give the sign.
+    doomed: BTreeMap<ServerId, Doom>,
     /// When the last packet from one node to another arrives.
     last_arrivals: BTreeMap<(SocketAddr, SocketAddr), Micros>,
     /// Who is cut off, until when.
@@ -217,6 +236,10 @@ impl World {
             now: 0,
             restless: false,
             struck: BTreeMap::new(),
+            places: BTreeMap::new(),
+            due: BTreeSet::new(),
+            due_at: Vec::new(),
+            doomed: BTreeMap::new(),
             last_arrivals: BTreeMap::new(),
             heap: BinaryHeap::new(),
             sequence: 0,
@@ -294,6 +317,13 @@ impl World {
             let shard = lone.below(plan.shards.into()) as usize;
             self.at(at, Event::Fault(Fault::RestartShard(server, shard)));
         }
+        let mut dooms = Prng::part(plan.seed, "dooms");
+        for _ in 0..plan.kills_about_commits {
+            let at = at(&mut dooms);
+            let is_behind = plan.store.failures > 0 && dooms.chance(50);
+            let doom = if is_behind { Doom::BehindFailure } else { Doom::AmidCommit };
+            self.at(at, Event::Fault(Fault::Doom(plan.servers - 1, doom)));
+        }
         let mut replays = Prng::part(plan.seed, "replays");
         for _ in 0..plan.digest.as_ref().map_or(0, |digest| digest.replays) {
             let at = replays.between(2 * SECOND, plan.active);
@@ -333,10 +363,11 @@ impl World {
     /// Runs until nothing can happen any more.
     pub fn run(&mut self) {
         let end = self.plan.active + REST;
-        for _ in 0..EVENTS_MAX {
+        self.find_phones();
+        for _ in 0..EVENTS_MAX.max(EVENTS_PER_PHONE * self.phones.len()) {
             let heap = self.heap.peek().map(|Reverse(timed)| timed.at);
             let servers = self.servers.iter().filter_map(Server::next_timeout).min();
-            let phones = self.phones.iter().filter_map(Phone::next).min();
+            let phones = self.due.first().map(|(at, _)| *at);
             let Some(next) = [heap, servers, phones].into_iter().flatten().min() else { return };
             if next > end {
                 break;
@@ -361,11 +392,32 @@ impl World {
                 self.plan_flush(server);
             }
         }
+        let mut due: Vec<usize> =
+            self.due.range(..=(self.now, usize::MAX)).map(|(_, phone)| *phone).collect();
+        due.sort_unstable();
+        for phone in due {
+            self.phones[phone].tick(self.now);
+            self.drain_phone(phone);
+        }
+    }
+
+    /// Where the phones are, and when each has something to do: a world may have thousands.
+    fn find_phones(&mut self) {
+        self.places = self.phones.iter().enumerate().map(|(place, phone)| (phone.address, place)).collect();
+        self.due.clear();
+        self.due_at = vec![None; self.phones.len()];
         for phone in 0..self.phones.len() {
-            if self.phones[phone].next().is_some_and(|at| at <= self.now) {
-                self.phones[phone].tick(self.now);
-                self.drain_phone(phone);
-            }
+            self.note_due(phone);
+        }
+    }
+
+    /// A phone may have something else to do now.
+    fn note_due(&mut self, phone: usize) {
+        let next = self.phones[phone].next();
+        let before = std::mem::replace(&mut self.due_at[phone], next);
+        if before != next {
+            before.map(|at| self.due.remove(&(at, phone)));
+            self.due.extend(next.map(|at| (at, phone)));
         }
     }
 
@@ -491,7 +543,7 @@ impl World {
             let deeds = self.servers[server].datagram(self.now, from, bytes);
             self.do_all(server, deeds);
             self.plan_flush(server);
-        } else if let Some(phone) = self.phones.iter().position(|phone| phone.address == to) {
+        } else if let Some(phone) = self.places.get(&to).copied() {
             self.record(What::Received, to, from, false, bytes);
             if let Some(msg) = Msg::parse(bytes) {
                 self.phones[phone].receive(self.now, Way::Datagram(from), &msg);
@@ -509,7 +561,7 @@ impl World {
         if open.end(towards) == End::Whole {
             return self.break_stream(stream);
         }
-        if let Some(phone) = self.phones.iter().position(|phone| phone.address == node) {
+        if let Some(phone) = self.places.get(&node).copied() {
             for message in open.read(towards, bytes) {
                 let message: Rc<[u8]> = message.into();
                 self.record(What::Received, node, peer, true, &message);
@@ -582,9 +634,10 @@ impl World {
     }
 
     fn deliver_end(&mut self, stream: u64, side: Side, node: SocketAddr, peer: SocketAddr) {
-        if let Some(phone) = self.phones.iter_mut().find(|phone| phone.address == node) {
+        if let Some(phone) = self.places.get(&node).copied() {
             if side == Side::Opener {
-                phone.broken(peer);
+                self.phones[phone].broken(peer);
+                self.note_due(phone);
             }
         } else if let Some(server) = self.servers.iter().position(|server| server.address == node) {
             let words = self.servers[server].disconnected(stream);
@@ -597,7 +650,7 @@ impl World {
 
     fn open(&mut self, from: SocketAddr, to: SocketAddr) -> Option<u64> {
         let listens = self.servers.iter().any(|server| server.address == to)
-            || self.phones.iter().any(|phone| phone.address == to && phone.tcp);
+            || self.places.get(&to).is_some_and(|phone| self.phones[*phone].tcp);
         if !listens || self.is_cut(from) || self.is_cut(to) {
             return None;
         }
@@ -618,6 +671,7 @@ impl World {
 
     fn drain_phone(&mut self, phone: usize) {
         let from = self.phones[phone].address;
+        self.note_due(phone);
         for (way, bytes) in std::mem::take(&mut self.phones[phone].out) {
             match way {
                 Way::Datagram(to) => self.send(from, to, bytes),
@@ -692,8 +746,7 @@ impl World {
                 let (after, answer) = self.select(&select);
                 self.at(self.now + after, Event::Answer { server, life, shard, id, answer });
             }
-            _ => self
-                .at(self.now, Event::Answer { server, life, shard, id, answer: OwnedAnswer::Failed }),
+            _ => self.at(self.now, Event::Answer { server, life, shard, id, answer: OwnedAnswer::Failed }),
         }
     }
 
@@ -761,7 +814,15 @@ impl World {
         if after > SECOND {
             self.count("commits of more than a second");
         }
+        self.meet_doom(server, Doom::AmidCommit, after.saturating_sub(1));
         self.at(self.now + after, Event::Committed { server, incarnation });
+    }
+
+    fn meet_doom(&mut self, server: ServerId, doom: Doom, after: Micros) {
+        if self.doomed.get(&server) == Some(&doom) {
+            self.doomed.remove(&server);
+            self.at(self.now + after, Event::Fault(Fault::Kill(server)));
+        }
     }
 
     fn end_commit(&mut self, server: ServerId) {
@@ -798,6 +859,7 @@ impl World {
         if fails {
             let address = self.servers[server].address;
             self.note(What::CommitFailed(server), address, address);
+            self.meet_doom(server, Doom::BehindFailure, MILLI);
         }
         let deeds = self.servers[server].settle(self.now, answer.as_answer());
         self.do_all(server, deeds);
@@ -827,6 +889,7 @@ impl World {
     fn count_kill(&mut self, server: ServerId) {
         let killed = &self.servers[server];
         let (is_busy, is_committing) = (!killed.busy_shards().is_empty(), killed.committing.is_some());
+        let is_behind = !is_committing && !killed.store.is_quiet();
         let (has_bindings, step) = (killed.has_bindings(), killed.clock_step());
         if is_busy {
             self.count("kills amid transactions");
@@ -836,6 +899,9 @@ impl World {
         }
         if is_committing {
             self.count("kills amid commits");
+        }
+        if is_behind {
+            self.count("kills while a commit is to be tried again");
         }
         if has_bindings || self.plan.digest.is_some() {
             match step {
@@ -869,6 +935,9 @@ impl World {
                 }
                 self.servers[server].kill(self.now);
                 self.note(What::Restarted(server), address, address);
+            }
+            Fault::Doom(server, doom) => {
+                self.doomed.insert(server, doom);
             }
             Fault::RestartShard(server, shard) => {
                 let busy = self.servers[server].busy_shards();
