@@ -33,15 +33,21 @@ impl Coverage {
         let ends = world.trace.entries.iter().filter(|entry| matches!(entry.what, crate::trace::What::Ended));
         self.met("stream: last word".to_owned(), ends.count() as u64);
         self.faults(&world.plan);
+        for (name, count) in &world.struck {
+            self.met(format!("fault struck: {name}"), *count);
+        }
     }
 
-    /// Faults that the plan has, so that none falls away unseen.
+    /// Faults that the plan has, so that none falls away unseen; whether they hit something is counted apart.
     fn faults(&mut self, plan: &Plan) {
         let planned = [
             ("kills", plan.kills as u64),
+            ("kills about commits", plan.kills_about_commits as u64),
             ("drains", plan.drains as u64),
             ("shard restarts", plan.shard_restarts as u64),
+            ("restarts of one shard of several", plan.lone_restarts as u64),
             ("clock jumps", plan.clock_jumps as u64),
+            ("clock steps", plan.clock_steps as u64),
             ("partitions", plan.partitions as u64),
             ("noise", plan.noise as u64),
             ("worlds with a small MTU", u64::from(plan.link.mtu > 0)),

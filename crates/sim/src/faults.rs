@@ -46,6 +46,19 @@ pub struct Digest {
     pub replays: usize,
 }
 
+/// Users whose contacts lead back to the servers, to each other: requests for them loop and fork (RFC 5393 §4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loops {
+    /// Such users; each has all of them as its contacts.
+    pub users: usize,
+    /// Whether each has a phone, too, that requests arrive at.
+    pub has_phones: bool,
+    /// Percent of contacts that lead through the first server, if that is not the home.
+    pub by_edge: u64,
+    /// Requests for them.
+    pub requests: usize,
+}
+
 /// How bad the store is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreFaults {
@@ -113,16 +126,26 @@ pub struct Plan {
     pub partitions: usize,
     /// How often a server is killed and started again.
     pub kills: usize,
-    /// How often one shard begins again.
+    /// How often the home dies in the midst of a commit, or behind one that failed.
+    pub kills_about_commits: usize,
+    /// How often one shard begins again: of several, or the only one.
     pub shard_restarts: usize,
-    /// How often the wall clock jumps.
+    /// How often one shard of several does.
+    pub lone_restarts: usize,
+    /// How often the wall clock jumps far.
     pub clock_jumps: usize,
+    /// How often it is set right, by seconds or minutes in either direction; most often while the server is down.
+    pub clock_steps: usize,
     /// How often a server is told to stop, ends what it has begun, and starts again.
     pub drains: usize,
     /// Whether an administrator changes tables and the home's configuration meanwhile.
     pub changes: bool,
     /// How users prove who they are; `None`: they need not.
     pub digest: Option<Digest>,
+    /// Users who lead in circles.
+    pub loops: Option<Loops>,
+    /// Whether the script of an edge leaves Max-Forwards to the proxy core.
+    pub lax_edges: bool,
     /// How bindings are kept.
     pub keeping: Keeping,
     /// Whether answers that wait for a commit wait outside of the script, as in the server binary.
@@ -159,11 +182,16 @@ impl Plan {
             link: Link { delay: prng.between(1, 80) * MILLI, ..Link::default() },
             partitions: 0,
             kills: 0,
+            kills_about_commits: 0,
             shard_restarts: 0,
+            lone_restarts: 0,
             clock_jumps: 0,
+            clock_steps: 0,
             drains: 0,
             changes: false,
             digest: None,
+            loops: None,
+            lax_edges: false,
             keeping: *prng.pick(&[Keeping::Memory, Keeping::WriteThrough, Keeping::WriteBack]),
             holds_answers: false,
             store: StoreFaults { slowest: 20 * MILLI, ..StoreFaults::default() },
@@ -180,6 +208,12 @@ impl Plan {
         plan.holds_answers = Prng::part(seed, "holds answers").chance(50);
         plan.add_digest(&mut Prng::part(seed, "digest"));
         plan.changes = Prng::part(seed, "administrator").chance(20);
+        if plan.shards > 1 {
+            plan.add_lone_restarts(&mut Prng::part(seed, "lone restarts"));
+        }
+        plan.add_kills_about_commits(&mut Prng::part(seed, "kills amid commits"));
+        plan.add_clock_steps(&mut Prng::part(seed, "clock steps"));
+        plan.add_loops(&mut Prng::part(seed, "loops"));
         plan
     }
 
@@ -193,6 +227,36 @@ impl Plan {
                 replays: if prng.chance(60) { prng.between(1, 12) as usize } else { 0 },
             });
         }
+    }
+
+    fn add_lone_restarts(&mut self, prng: &mut Prng) {
+        if prng.chance(50) {
+            self.lone_restarts = prng.between(1, 3) as usize;
+        }
+    }
+
+    fn add_kills_about_commits(&mut self, prng: &mut Prng) {
+        if self.keeping != Keeping::Memory && prng.chance(15) {
+            self.kills_about_commits = prng.between(1, 3) as usize;
+        }
+    }
+
+    fn add_clock_steps(&mut self, prng: &mut Prng) {
+        if prng.chance(15) {
+            self.clock_steps = prng.between(1, 3) as usize;
+        }
+    }
+
+    fn add_loops(&mut self, prng: &mut Prng) {
+        if prng.chance(12) {
+            self.loops = Some(Loops {
+                users: prng.between(2, 3) as usize,
+                has_phones: prng.chance(60),
+                by_edge: *prng.pick(&[0, 40, 100]),
+                requests: prng.between(1, 3) as usize,
+            });
+        }
+        self.lax_edges = prng.chance(25);
     }
 
     fn add_last_words(&mut self, prng: &mut Prng) {
@@ -269,7 +333,9 @@ impl Plan {
     pub fn is_fair(&self) -> bool {
         let network = self.link.loss == 0 && self.link.mtu == 0 && self.partitions == 0;
         let streams = self.resets == 0 && self.last_words == 0;
-        let servers = self.kills == 0 && self.shard_restarts == 0 && !self.refuses();
+        let restarts = self.shard_restarts + self.lone_restarts;
+        let kills = self.kills + self.kills_about_commits + self.clock_steps;
+        let servers = restarts == 0 && kills == 0 && !self.refuses();
         network && streams && servers && self.dns == 0 && self.store.failures == 0
     }
 
@@ -281,8 +347,8 @@ impl Plan {
     /// The faults that are on, for people.
     pub fn describe(&self) -> String {
         format!(
-            "{} phones of {} users, {} server(s) of {} shard(s), {:?}, {:?}, partitions {}, kills {}, shard restarts {}, \
-             clock jumps {}, drains {}, changes {}, digest {:?}, holds answers {}, store {:?}, dns {} %, tcp {} %, resets {} %, last words {} %, noise {}, {}",
+            "{} phones of {} users, {} server(s) of {} shard(s), {:?}, {:?}, partitions {}, kills {}, about commits {}, shard restarts {}, of one of several {}, \
+             clock jumps {}, clock steps {}, drains {}, changes {}, digest {:?}, loops {:?}, lax edges {}, holds answers {}, store {:?}, dns {} %, tcp {} %, resets {} %, last words {} %, noise {}, {}",
             self.phones,
             self.users,
             self.servers,
@@ -291,11 +357,16 @@ impl Plan {
             self.link,
             self.partitions,
             self.kills,
+            self.kills_about_commits,
             self.shard_restarts,
+            self.lone_restarts,
             self.clock_jumps,
+            self.clock_steps,
             self.drains,
             self.changes,
             self.digest,
+            self.loops,
+            self.lax_edges,
             self.holds_answers,
             self.store,
             self.dns,

@@ -65,13 +65,19 @@ pub fn line(entry: &Entry) -> String {
         What::Received => format!("{at:>12}  {node} ◀── {peer}  {transport}  {what}"),
         What::Lost => format!("{at:>12}  {node} ──✗ {peer}"),
         What::Restarted(server) => format!("{at:>12}  server {server} ({node}) was killed and started again"),
-        What::ShardRestarted(server) => format!("{at:>12}  a shard of server {server} ({node}) began again"),
+        What::ShardRestarted(server, shard) => {
+            format!("{at:>12}  shard {shard} of server {server} ({node}) began again")
+        }
         What::TransportFailed(TransportFailure::Unreachable) => {
             format!("{at:>12}  {node} learnt that {peer} cannot be reached")
         }
         What::TransportFailed(TransportFailure::Broken) => {
             format!("{at:>12}  {node} lost its connection to {peer}")
         }
+        What::Committed(server, upto) => {
+            format!("{at:>12}  the store of server {server} has what was before {}", seconds(*upto))
+        }
+        What::CommitFailed(server) => format!("{at:>12}  a commit of server {server} failed"),
         What::Ended => format!("{at:>12}  {node} learnt that {peer} has said its last word"),
         What::Note(text) => format!("{at:>12}  {text}"),
     }

@@ -12,6 +12,9 @@ pub type Micros = u64;
 /// Which server of a world, by its place.
 pub type ServerId = usize;
 
+/// Which shard of a server, by its number.
+pub type Shard = usize;
+
 /// What happened.
 #[derive(Clone, Debug)]
 pub enum What {
@@ -24,7 +27,12 @@ pub enum What {
     /// A server died and began again with what its store had; `table` says whether its bindings went as well.
     Restarted(ServerId),
     /// One shard of a server began again; bindings are not its own and stay.
-    ShardRestarted(ServerId),
+    ShardRestarted(ServerId, Shard),
+    /// The store of a server that follows by write-back has everything that was bound before this time, and what of it
+    /// ended.
+    Committed(ServerId, Micros),
+    /// A commit of a server failed: it is tried again.
+    CommitFailed(ServerId),
     /// `node` learnt that what it sends to `peer` does not arrive, or may not have arrived (RFC 3261 §18.4).
     TransportFailed(TransportFailure),
     /// `node` learnt that `peer` sends nothing more on their connection.
@@ -46,6 +54,8 @@ pub struct Entry {
     pub peer: SocketAddr,
     /// Whether the transport is reliable.
     pub reliable: bool,
+    /// Which shard of a server got it, if it was received by one.
+    pub shard: Option<Shard>,
     /// The message's bytes; empty where there is none.
     pub bytes: Rc<[u8]>,
     /// The message, if it is one that a well-behaved element could have written.
@@ -75,13 +85,20 @@ impl Trace {
             What::Received => 2,
             What::Lost => 3,
             What::Restarted(_) => 4,
-            What::ShardRestarted(_) => 5,
+            What::ShardRestarted(..) => 5,
             What::TransportFailed(TransportFailure::Unreachable) => 6,
             What::Note(_) => 7,
             What::TransportFailed(TransportFailure::Broken) => 8,
             What::Ended => 9,
+            What::Committed(..) => 10,
+            What::CommitFailed(_) => 11,
         };
         self.mix(&[kind, u8::from(entry.reliable)]);
+        match entry.what {
+            What::ShardRestarted(_, shard) => self.mix(&shard.to_le_bytes()),
+            What::Committed(_, upto) => self.mix(&upto.to_le_bytes()),
+            _ => {}
+        }
         self.mix(&entry.node.port().to_le_bytes());
         self.mix(entry.node.ip().to_string().as_bytes());
         self.mix(entry.peer.ip().to_string().as_bytes());

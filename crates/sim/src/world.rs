@@ -2,9 +2,10 @@
 
 mod changes;
 mod last_words;
+mod loops;
 mod users;
 
-use crate::faults::{Link, MILLI, Plan, SECOND};
+use crate::faults::{Keeping, Link, MILLI, Plan, SECOND};
 use crate::phone::{Keys, Phone, Task, Way};
 use crate::prng::Prng;
 use crate::server::{Deed, Server, Shard};
@@ -13,17 +14,27 @@ use crate::text::Msg;
 use crate::trace::{Entry, Micros, ServerId, Trace, What};
 use engine::{Ask, AskId, OwnedAnswer, Path, TransportFailure};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+pub use loops::ROUND;
 pub use users::THIEF;
 
 /// Events of one run, at most: a world that needs more does not come to rest.
-const EVENTS_MAX: u64 = 400_000;
+const EVENTS_MAX: usize = 400_000;
+/// The same for each phone of a world that has many.
+const EVENTS_PER_PHONE: usize = 2_000;
 /// How long after the last new request everything must be over: Timer C twice in each of a few servers, and
 /// bindings.
 const REST: Micros = 3_600 * SECOND;
+
+/// Where noise comes from.
+const NOISE: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::new(10, 3, 0, 1)), 5060);
+/// Far jumps of the wall clock are shorter than this.
+const JUMP_MAX: u64 = 400 * 24 * 3_600 * SECOND;
+/// What a clock is set right by (s).
+const STEPS: [i64; 7] = [1, 2, 5, 20, 60, 200, 600];
 
 /// Something that happens at a time.
 #[derive(Debug)]
@@ -71,7 +82,8 @@ enum Event {
     },
     Answer {
         server: ServerId,
-        incarnation: u64,
+        /// Who has asked.
+        life: (u64, u64),
         shard: Shard,
         id: AskId,
         answer: OwnedAnswer,
@@ -92,8 +104,12 @@ enum Event {
 enum Fault {
     Cut(SocketAddr, Micros),
     Kill(ServerId),
+    /// It dies just before its next commit is confirmed, or just behind the next one that fails.
+    Doom(ServerId, Doom),
     RestartShard(ServerId, Shard),
     Jump(ServerId, u64),
+    /// The wall clock is set right by so many microseconds.
+    Step(ServerId, i64),
     /// It takes nothing new.
     Drain(ServerId),
     /// It has ended what it had begun, as far as it had the time, and starts again.
@@ -102,6 +118,13 @@ enum Fault {
     Change(ServerId, changes::Change),
     /// Overheard credentials come to a server, chosen by this number.
     Replay(ServerId, u64),
+}
+
+/// When a server dies that is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doom {
+    AmidCommit,
+    BehindFailure,
 }
 
 #[derive(Debug)]
@@ -145,9 +168,21 @@ pub struct World {
     pub now: Micros,
     /// Whether it did not come to rest.
     pub restless: bool,
+    /// How often each kind of fault has struck: what was planned may hit nothing.
+    pub struck: BTreeMap<&'static str, u64>,
     heap: BinaryHeap<Reverse<Timed>>,
     sequence: u64,
     streams: Streams,
+    /// Which phone has an address.
+    places: BTreeMap<SocketAddr, usize>,
+    /// When phones have something to do, the first one first.
+    due: BTreeSet<(Micros, usize)>,
+    /// The same of each phone.
+    due_at: Vec<Option<Micros>>,
+    /// Servers that die when their stores give the sign.
+    doomed: BTreeMap<ServerId, Doom>,
+    /// When the last packet from one node to another arrives.
+    last_arrivals: BTreeMap<(SocketAddr, SocketAddr), Micros>,
     /// Who is cut off, until when.
     cut: BTreeMap<SocketAddr, Micros>,
     network: Prng,
@@ -174,6 +209,7 @@ impl World {
         world.plan_phones(&mut prng);
         world.plan_faults();
         world.plan_changes(&mut Prng::part(world.plan.seed, "changes"));
+        world.plan_loops(&mut Prng::part(world.plan.seed, "rounds"));
         world
     }
 
@@ -199,6 +235,12 @@ impl World {
             trace: Trace::default(),
             now: 0,
             restless: false,
+            struck: BTreeMap::new(),
+            places: BTreeMap::new(),
+            due: BTreeSet::new(),
+            due_at: Vec::new(),
+            doomed: BTreeMap::new(),
+            last_arrivals: BTreeMap::new(),
             heap: BinaryHeap::new(),
             sequence: 0,
             streams: Streams::default(),
@@ -260,13 +302,27 @@ impl World {
         }
         for _ in 0..plan.clock_jumps {
             let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
-            let offset = prng.below(400 * 24 * 3_600 * SECOND);
+            let offset = prng.below(JUMP_MAX);
             self.at(at, Event::Fault(Fault::Jump(server, offset)));
         }
         for _ in 0..plan.drains {
             let (at, server) = (at(&mut prng), prng.below(plan.servers as u64) as usize);
             self.at(at, Event::Fault(Fault::Drain(server)));
             self.at(at + prng.between(1, 40) * SECOND, Event::Fault(Fault::Replace(server)));
+        }
+        self.plan_clock_steps(&mut Prng::part(plan.seed, "steps"));
+        let mut lone = Prng::part(plan.seed, "restarts of one shard");
+        for _ in 0..plan.lone_restarts {
+            let (at, server) = (at(&mut lone), lone.below(plan.servers as u64) as usize);
+            let shard = lone.below(plan.shards.into()) as usize;
+            self.at(at, Event::Fault(Fault::RestartShard(server, shard)));
+        }
+        let mut dooms = Prng::part(plan.seed, "dooms");
+        for _ in 0..plan.kills_about_commits {
+            let at = at(&mut dooms);
+            let is_behind = plan.store.failures > 0 && dooms.chance(50);
+            let doom = if is_behind { Doom::BehindFailure } else { Doom::AmidCommit };
+            self.at(at, Event::Fault(Fault::Doom(plan.servers - 1, doom)));
         }
         let mut replays = Prng::part(plan.seed, "replays");
         for _ in 0..plan.digest.as_ref().map_or(0, |digest| digest.replays) {
@@ -281,6 +337,21 @@ impl World {
         }
     }
 
+    /// A clock is set right while its server is up, which reads it at its next start, or while it is down.
+    fn plan_clock_steps(&mut self, prng: &mut Prng) {
+        let (servers, active) = (self.plan.servers as u64, self.plan.active);
+        for _ in 0..self.plan.clock_steps {
+            let at = prng.between(SECOND, active);
+            let server = if prng.chance(70) { servers - 1 } else { prng.below(servers) } as usize;
+            let sign = if prng.chance(60) { -1 } else { 1 };
+            let step = sign * *prng.pick(&STEPS) * SECOND as i64;
+            self.at(at, Event::Fault(Fault::Step(server, step)));
+            if prng.chance(80) {
+                self.at(at, Event::Fault(Fault::Kill(server)));
+            }
+        }
+    }
+
     fn at(&mut self, at: Micros, event: Event) {
         self.sequence += 1;
         self.heap.push(Reverse(Timed { at: at.max(self.now), sequence: self.sequence, event }));
@@ -292,10 +363,11 @@ impl World {
     /// Runs until nothing can happen any more.
     pub fn run(&mut self) {
         let end = self.plan.active + REST;
-        for _ in 0..EVENTS_MAX {
+        self.find_phones();
+        for _ in 0..EVENTS_MAX.max(EVENTS_PER_PHONE * self.phones.len()) {
             let heap = self.heap.peek().map(|Reverse(timed)| timed.at);
             let servers = self.servers.iter().filter_map(Server::next_timeout).min();
-            let phones = self.phones.iter().filter_map(Phone::next).min();
+            let phones = self.due.first().map(|(at, _)| *at);
             let Some(next) = [heap, servers, phones].into_iter().flatten().min() else { return };
             if next > end {
                 break;
@@ -320,11 +392,32 @@ impl World {
                 self.plan_flush(server);
             }
         }
+        let mut due: Vec<usize> =
+            self.due.range(..=(self.now, usize::MAX)).map(|(_, phone)| *phone).collect();
+        due.sort_unstable();
+        for phone in due {
+            self.phones[phone].tick(self.now);
+            self.drain_phone(phone);
+        }
+    }
+
+    /// Where the phones are, and when each has something to do: a world may have thousands.
+    fn find_phones(&mut self) {
+        self.places = self.phones.iter().enumerate().map(|(place, phone)| (phone.address, place)).collect();
+        self.due.clear();
+        self.due_at = vec![None; self.phones.len()];
         for phone in 0..self.phones.len() {
-            if self.phones[phone].next().is_some_and(|at| at <= self.now) {
-                self.phones[phone].tick(self.now);
-                self.drain_phone(phone);
-            }
+            self.note_due(phone);
+        }
+    }
+
+    /// A phone may have something else to do now.
+    fn note_due(&mut self, phone: usize) {
+        let next = self.phones[phone].next();
+        let before = std::mem::replace(&mut self.due_at[phone], next);
+        if before != next {
+            before.map(|at| self.due.remove(&(at, phone)));
+            self.due.extend(next.map(|at| (at, phone)));
         }
     }
 
@@ -348,8 +441,8 @@ impl World {
                     self.do_all(server, deeds);
                 }
             }
-            Event::Answer { server, incarnation, shard, id, answer } => {
-                if self.servers[server].incarnation == incarnation {
+            Event::Answer { server, life, shard, id, answer } => {
+                if self.servers[server].life(shard) == life {
                     self.answer(server, shard, id, &answer);
                 }
             }
@@ -374,6 +467,10 @@ impl World {
         self.plan_flush(server);
     }
 
+    fn count(&mut self, fault: &'static str) {
+        *self.struck.entry(fault).or_default() += 1;
+    }
+
     fn note(&mut self, what: What, node: SocketAddr, peer: SocketAddr) {
         self.record(what, node, peer, false, &Rc::from([]));
     }
@@ -386,7 +483,10 @@ impl World {
 
     fn record(&mut self, what: What, node: SocketAddr, peer: SocketAddr, reliable: bool, bytes: &Rc<[u8]>) {
         let msg = Msg::parse(bytes).map(Rc::new);
-        self.trace.push(Entry { at: self.now, what, node, peer, reliable, bytes: bytes.clone(), msg });
+        let taker = matches!(what, What::Received).then(|| self.servers.iter().find(|s| s.address == node));
+        let shard = taker.flatten().map(|server| server.shard_of(bytes));
+        let bytes = bytes.clone();
+        self.trace.push(Entry { at: self.now, what, node, peer, reliable, shard, bytes, msg });
     }
 
     // --- packets
@@ -401,14 +501,30 @@ impl World {
         self.record(What::Sent, from, to, false, &bytes);
         let Link { delay, jitter, loss, duplicates, mtu } = self.plan.link;
         let too_long = mtu > 0 && bytes.len() > mtu;
-        if too_long || self.network.chance(loss) || self.is_cut(from) || self.is_cut(to) {
+        let fault = match () {
+            () if too_long => Some("packets too long"),
+            () if self.network.chance(loss) => Some("packets lost"),
+            () if self.is_cut(from) || self.is_cut(to) => Some("packets cut off"),
+            () => None,
+        };
+        if let Some(fault) = fault {
+            self.count(fault);
             self.note(What::Lost, from, to);
             return;
         }
-        let copies = 1 + u64::from(self.network.chance(duplicates));
-        for _ in 0..copies {
-            let late = self.network.below(jitter + 1);
-            self.at(self.now + delay + late, Event::Packet { from, to, bytes: bytes.clone() });
+        let is_doubled = self.network.chance(duplicates);
+        if is_doubled {
+            self.count("packets doubled");
+        }
+        for _ in 0..1 + u64::from(is_doubled) {
+            let at = self.now + delay + self.network.below(jitter + 1);
+            let last = self.last_arrivals.entry((from, to)).or_default();
+            let is_overtaking = at < *last;
+            *last = at.max(*last);
+            if is_overtaking {
+                self.count("packets overtaken");
+            }
+            self.at(at, Event::Packet { from, to, bytes: bytes.clone() });
         }
     }
 
@@ -421,10 +537,13 @@ impl World {
     fn deliver(&mut self, from: SocketAddr, to: SocketAddr, bytes: &Rc<[u8]>) {
         if let Some(server) = self.servers.iter().position(|server| server.address == to) {
             self.record(What::Received, to, from, false, bytes);
+            if from == NOISE {
+                self.count("noise");
+            }
             let deeds = self.servers[server].datagram(self.now, from, bytes);
             self.do_all(server, deeds);
             self.plan_flush(server);
-        } else if let Some(phone) = self.phones.iter().position(|phone| phone.address == to) {
+        } else if let Some(phone) = self.places.get(&to).copied() {
             self.record(What::Received, to, from, false, bytes);
             if let Some(msg) = Msg::parse(bytes) {
                 self.phones[phone].receive(self.now, Way::Datagram(from), &msg);
@@ -442,7 +561,7 @@ impl World {
         if open.end(towards) == End::Whole {
             return self.break_stream(stream);
         }
-        if let Some(phone) = self.phones.iter().position(|phone| phone.address == node) {
+        if let Some(phone) = self.places.get(&node).copied() {
             for message in open.read(towards, bytes) {
                 let message: Rc<[u8]> = message.into();
                 self.record(What::Received, node, peer, true, &message);
@@ -494,6 +613,7 @@ impl World {
             let (piece, after) = rest.split_at(length);
             rest = after;
             if self.network.chance(self.plan.resets) {
+                self.count("connections broken");
                 self.break_stream(stream);
                 return;
             }
@@ -514,9 +634,10 @@ impl World {
     }
 
     fn deliver_end(&mut self, stream: u64, side: Side, node: SocketAddr, peer: SocketAddr) {
-        if let Some(phone) = self.phones.iter_mut().find(|phone| phone.address == node) {
+        if let Some(phone) = self.places.get(&node).copied() {
             if side == Side::Opener {
-                phone.broken(peer);
+                self.phones[phone].broken(peer);
+                self.note_due(phone);
             }
         } else if let Some(server) = self.servers.iter().position(|server| server.address == node) {
             let words = self.servers[server].disconnected(stream);
@@ -529,7 +650,7 @@ impl World {
 
     fn open(&mut self, from: SocketAddr, to: SocketAddr) -> Option<u64> {
         let listens = self.servers.iter().any(|server| server.address == to)
-            || self.phones.iter().any(|phone| phone.address == to && phone.tcp);
+            || self.places.get(&to).is_some_and(|phone| self.phones[*phone].tcp);
         if !listens || self.is_cut(from) || self.is_cut(to) {
             return None;
         }
@@ -550,6 +671,7 @@ impl World {
 
     fn drain_phone(&mut self, phone: usize) {
         let from = self.phones[phone].address;
+        self.note_due(phone);
         for (way, bytes) in std::mem::take(&mut self.phones[phone].out) {
             match way {
                 Way::Datagram(to) => self.send(from, to, bytes),
@@ -610,7 +732,7 @@ impl World {
     }
 
     fn ask(&mut self, server: ServerId, shard: Shard, id: AskId, ask: Ask) {
-        let incarnation = self.servers[server].incarnation;
+        let life = self.servers[server].life(shard);
         match ask {
             Ask::Persist { .. } => {
                 self.servers[server].waiting.push((shard, id));
@@ -618,14 +740,13 @@ impl World {
             }
             Ask::Resolve { host } => {
                 let (after, answer) = self.resolve(&host);
-                self.at(self.now + after, Event::Answer { server, incarnation, shard, id, answer });
+                self.at(self.now + after, Event::Answer { server, life, shard, id, answer });
             }
             Ask::Select(select) => {
                 let (after, answer) = self.select(&select);
-                self.at(self.now + after, Event::Answer { server, incarnation, shard, id, answer });
+                self.at(self.now + after, Event::Answer { server, life, shard, id, answer });
             }
-            _ => self
-                .at(self.now, Event::Answer { server, incarnation, shard, id, answer: OwnedAnswer::Failed }),
+            _ => self.at(self.now, Event::Answer { server, life, shard, id, answer: OwnedAnswer::Failed }),
         }
     }
 
@@ -645,13 +766,15 @@ impl World {
         if !self.outside.chance(self.plan.dns) {
             return (after, OwnedAnswer::Addresses(right));
         }
-        match self.outside.below(4) {
-            0 => (after, OwnedAnswer::Failed),
-            1 => (after, OwnedAnswer::Addresses(Vec::new())),
+        let (fault, after, answer) = match self.outside.below(4) {
+            0 => ("names without an answer", after, OwnedAnswer::Failed),
+            1 => ("names that are not there", after, OwnedAnswer::Addresses(Vec::new())),
             // Nobody is there.
-            2 => (after, OwnedAnswer::Addresses(vec![IpAddr::from([10, 9, 9, 9])])),
-            _ => (self.outside.between(1, 8) * SECOND, OwnedAnswer::Addresses(right)),
-        }
+            2 => ("wrong names", after, OwnedAnswer::Addresses(vec![IpAddr::from([10, 9, 9, 9])])),
+            _ => ("late names", self.outside.between(1, 8) * SECOND, OwnedAnswer::Addresses(right)),
+        };
+        self.count(fault);
+        (after, answer)
     }
 
     // --- the store
@@ -681,14 +804,25 @@ impl World {
         if is_free {
             keeper.ask_for_held();
         }
-        keeper.drain();
+        keeper.drain(self.now);
         if keeper.store.is_quiet() && !is_wanted {
-            return;
+            return self.note_committed(server);
         }
         keeper.committing = Some(taken);
         let incarnation = keeper.incarnation;
         let after = self.outside.below(slowest + 1);
+        if after > SECOND {
+            self.count("commits of more than a second");
+        }
+        self.meet_doom(server, Doom::AmidCommit, after.saturating_sub(1));
         self.at(self.now + after, Event::Committed { server, incarnation });
+    }
+
+    fn meet_doom(&mut self, server: ServerId, doom: Doom, after: Micros) {
+        if self.doomed.get(&server) == Some(&doom) {
+            self.doomed.remove(&server);
+            self.at(self.now + after, Event::Fault(Fault::Kill(server)));
+        }
     }
 
     fn end_commit(&mut self, server: ServerId) {
@@ -696,9 +830,16 @@ impl World {
         let fails = self.now < self.plan.active && self.outside.chance(faults.failures);
         let lies = fails && self.outside.chance(faults.lies);
         let refuses = self.outside.chance(50);
+        match (fails, lies, refuses) {
+            (false, ..) => {}
+            (true, true, _) => self.count("commits failed that took effect"),
+            (true, false, true) => self.count("commits refused"),
+            (true, false, false) => self.count("commits failed"),
+        }
         let keeper = &mut self.servers[server];
         let mut answered = keeper.committing.take().unwrap_or_default();
-        if !fails || lies {
+        let is_committed = !fails || lies;
+        if is_committed {
             keeper.store.commit();
         }
         let answer = match (fails, refuses) {
@@ -712,6 +853,14 @@ impl World {
         } else {
             keeper.store.confirmed();
         }
+        if is_committed {
+            self.note_committed(server);
+        }
+        if fails {
+            let address = self.servers[server].address;
+            self.note(What::CommitFailed(server), address, address);
+            self.meet_doom(server, Doom::BehindFailure, MILLI);
+        }
         let deeds = self.servers[server].settle(self.now, answer.as_answer());
         self.do_all(server, deeds);
         for (shard, id) in answered {
@@ -724,8 +873,44 @@ impl World {
         }
     }
 
+    /// The store has what changed before its batch was filled. With write-through the answers say so.
+    fn note_committed(&mut self, server: ServerId) {
+        let (address, upto) = (self.servers[server].address, self.servers[server].store.filled_at);
+        if self.plan.keeping == Keeping::WriteBack {
+            self.note(What::Committed(server, upto), address, address);
+        }
+    }
+
     // --- faults
     // -------------------------------------------------------------------------------------------------------
+
+    /// What a kill hits: something that the server holds, a commit that is under way, a clock that is another one at the
+    /// next start, for what carries its time.
+    fn count_kill(&mut self, server: ServerId) {
+        let killed = &self.servers[server];
+        let (is_busy, is_committing) = (!killed.busy_shards().is_empty(), killed.committing.is_some());
+        let is_behind = !is_committing && !killed.store.is_quiet();
+        let (has_bindings, step) = (killed.has_bindings(), killed.clock_step());
+        if is_busy {
+            self.count("kills amid transactions");
+        }
+        if has_bindings {
+            self.count("kills amid bindings");
+        }
+        if is_committing {
+            self.count("kills amid commits");
+        }
+        if is_behind {
+            self.count("kills while a commit is to be tried again");
+        }
+        if has_bindings || self.plan.digest.is_some() {
+            match step {
+                ..0 => self.count("starts by a clock that went back"),
+                0 => {}
+                1.. => self.count("starts by a clock that went forward"),
+            }
+        }
+    }
 
     fn strike(&mut self, fault: Fault) {
         match fault {
@@ -733,14 +918,17 @@ impl World {
                 self.note(What::Note(format!("{node} is cut off")), node, node);
                 self.cut.insert(node, until);
                 for stream in self.streams.of(node) {
+                    self.count("connections cut off");
                     self.break_stream(stream);
                 }
             }
             Fault::Kill(server) => {
                 let address = self.servers[server].address;
                 // Whether a commit that was under way took effect, nobody can say.
+                self.count_kill(server);
                 if self.servers[server].committing.is_some() && self.outside.chance(50) {
                     self.servers[server].store.commit();
+                    self.note_committed(server);
                 }
                 for stream in self.streams.of(address) {
                     self.break_stream(stream);
@@ -748,27 +936,44 @@ impl World {
                 self.servers[server].kill(self.now);
                 self.note(What::Restarted(server), address, address);
             }
+            Fault::Doom(server, doom) => {
+                self.doomed.insert(server, doom);
+            }
             Fault::RestartShard(server, shard) => {
+                let busy = self.servers[server].busy_shards();
+                if busy.contains(&shard) {
+                    self.count("shard restarts");
+                    if busy.len() > 1 {
+                        self.count("restarts of one shard while others work");
+                    }
+                }
                 self.servers[server].restart_shard(shard);
                 let address = self.servers[server].address;
-                self.note(What::ShardRestarted(server), address, address);
+                self.note(What::ShardRestarted(server, shard), address, address);
             }
             Fault::Jump(server, offset) => self.servers[server].set_clock(offset),
+            Fault::Step(server, step) => self.servers[server].step_clock(step),
             Fault::Drain(server) => {
+                if !self.servers[server].busy_shards().is_empty() {
+                    self.count("drains");
+                }
                 let deeds = self.servers[server].stop_taking(self.now);
                 self.do_all(server, deeds);
                 let address = self.servers[server].address;
                 self.note(What::Note(format!("{address} takes nothing new")), address, address);
             }
             Fault::Replace(server) => {
-                self.servers[server].flush();
+                if !self.servers[server].busy_shards().is_empty() {
+                    self.count("drains cut short");
+                }
+                self.servers[server].flush(self.now);
+                self.note_committed(server);
                 self.strike(Fault::Kill(server));
             }
             Fault::Replay(server, number) => self.replay(server, &mut Prng::new(number)),
             Fault::Change(server, change) => self.change(server, change),
             Fault::Noise(bytes, server) => {
-                let from = SocketAddr::from(([10, 3, 0, 1], 5060));
-                self.send(from, self.servers[server].address, bytes);
+                self.send(NOISE, self.servers[server].address, bytes);
             }
         }
     }

@@ -58,6 +58,8 @@ struct Nonces<'w> {
     given: BTreeMap<String, (At, usize)>,
     /// When the server began again.
     restarts: Vec<At>,
+    /// When each of its lives began, and how far its wall clock was off then: nonces carry its time.
+    clocks: &'w [(Micros, i64)],
 }
 
 impl<'w> Nonces<'w> {
@@ -70,7 +72,8 @@ impl<'w> Nonces<'w> {
             matches!(entry.what, What::Restarted(server) if server == home).then_some(at)
         };
         let restarts: Vec<At> = story.trace.entries.iter().enumerate().filter_map(restarted).collect();
-        let mut nonces = Nonces { story, digest, given: BTreeMap::new(), restarts };
+        let clocks = &world.servers[home].clocks_in_use;
+        let mut nonces = Nonces { story, digest, given: BTreeMap::new(), restarts, clocks };
         let outs = story.transactions.iter().flat_map(|transaction| &transaction.outs);
         for &out in outs.chain(&story.orphan_responses) {
             for challenge in challenges(story.msg(out)) {
@@ -88,6 +91,21 @@ impl<'w> Nonces<'w> {
     /// In which of its lives the server is.
     fn life(&self, at: At) -> usize {
         self.restarts.iter().filter(|restart| **restart < at).count()
+    }
+
+    /// A time as the server's wall clock showed it in one of its lives; only differences count.
+    fn wall_clock(&self, life: usize, time: Micros) -> i64 {
+        let offset = self.clocks.get(life).map_or(0, |(_, offset)| *offset);
+        offset.saturating_add_unsigned(time)
+    }
+
+    /// Whether a nonce of one life may be taken for its own by another one: its time, in whole seconds and none of before
+    /// the first full second of its life, is after the second in which the other one began. That is so if both began in
+    /// the same second, or if the wall clock has been set back between them.
+    fn is_taken_for_own(&self, given: Micros, life: usize, other: usize) -> bool {
+        let second = |life: usize, time: Micros| self.wall_clock(life, time).div_euclid(SECOND as i64);
+        let began = |life: usize| second(life, self.clocks.get(life).map_or(0, |(began, _)| *began));
+        second(life, given).max(began(life) + 1) > began(other)
     }
 
     /// Requests that the home's script challenges: what comes from itself has been there before.
@@ -131,17 +149,13 @@ impl<'w> Nonces<'w> {
             return Some("an algorithm that was not offered");
         }
         let Some(&(given, life)) = self.given.get(of("nonce")) else { return Some("a nonce of nobody's") };
-        // A nonce has whole seconds: one of a life that began in the second in which the next did may be taken for
-        // its own.
-        let began = life.checked_sub(1).map_or(0, |before| self.story.time(self.restarts[before]));
-        let is_of_that_second = |restart: &At| *restart > given && self.story.time(*restart) < began + SECOND;
-        let is_other_life =
-            self.life(to) != life && (margin > 0 || !self.restarts.iter().any(is_of_that_second));
+        let (now, made) = (self.life(to), self.story.time(given));
+        let is_other_life = now != life && (margin > 0 || !self.is_taken_for_own(made, life, now));
         if given > to || is_other_life {
             return Some("a nonce of another life");
         }
-        let age = self.story.time(from).saturating_sub(self.story.time(given));
-        (age + margin > NONCE_EXPIRE + ROUNDING).then_some("an old nonce")
+        let age = self.wall_clock(now, self.story.time(from)) - self.wall_clock(life, made);
+        (age.saturating_add_unsigned(margin) > (NONCE_EXPIRE + ROUNDING) as i64).then_some("an old nonce")
     }
 }
 
@@ -246,7 +260,10 @@ fn challenge_form(court: &mut Court<'_>) {
         let knows =
             ours(asked, credentials_header(asked.method())).iter().any(|c| is_right(c, asked.method()));
         let mut seen: Vec<(At, String)> = Vec::new();
-        for &out in &transaction.outs {
+        // What is gathered from branches (RFC 3261 §16.7 item 7) may be this server's own challenges, of a request that
+        // came back.
+        let is_own = transaction.branches.is_empty();
+        for &out in transaction.outs.iter().filter(|_| is_own) {
             let challenges = challenges(story.msg(out));
             let Some(first) = challenges.first() else { continue };
             let algorithms: Vec<_> =

@@ -6,6 +6,7 @@ mod changes;
 mod digest;
 mod invented;
 mod invite;
+mod loops;
 mod messages;
 mod registrar;
 mod rest;
@@ -45,6 +46,7 @@ pub const ORACLES: &[&[Oracle]] = &[
     changes::ORACLES,
     digest::ORACLES,
     registrar::ORACLES,
+    loops::ORACLES,
     rest::ORACLES,
 ];
 

@@ -6,7 +6,7 @@ use super::story::At;
 use super::{Court, Oracle, Story};
 use crate::faults::{Keeping, SECOND};
 use crate::text::{Msg, param, uri_of, user_of};
-use crate::trace::{Micros, What};
+use crate::trace::{Micros, Shard, What};
 use std::collections::BTreeMap;
 
 /// How far seconds may be off: they are rounded.
@@ -26,8 +26,8 @@ pub(super) const ORACLES: &[Oracle] = &[
         name: "bindings",
         section: "RFC 3261 §10.3 steps 7 and 8",
         says: "A 200 to REGISTER names exactly what is bound: updates are applied wholly or not, in order of \
-            CSeq, and stay. Where commits fail, write-back is not judged across kills: how far the store is \
-            behind is not bounded there.",
+            CSeq, and stay. With write-back a server that dies loses nothing older than the flush interval, but \
+            what its commits failed for; what has been committed stays.",
         judge: |court| judge(court, Question::Answers),
     },
     Oracle {
@@ -103,7 +103,16 @@ struct Model<'w> {
     attempts: BTreeMap<usize, Attempt>,
     story: &'w Story<'w>,
     keeping: Keeping,
+    /// How far the store may be behind, if its commits do not fail.
     window: Micros,
+    /// What was bound before this is in the store (write-back).
+    committed: Micros,
+    /// When a commit failed last.
+    commit_failed: Micros,
+    /// How far the server's wall clock was off at each of its starts that is still to come, the next one last.
+    clocks: Vec<i64>,
+    /// The same at its last one.
+    clock: i64,
     /// How far times of bindings may be off.
     rounding: Micros,
     /// How long a REGISTER may wait whose answer is held back, if answers are; each copy of it waits for one of
@@ -115,8 +124,8 @@ fn judge(court: &mut Court<'_>, question: Question) {
     let plan = court.plan().clone();
     let home = plan.servers - 1;
     let story = &court.stories[home];
-    // What the store may be behind: a flush, a commit, and all of it again where it fails.
-    let window = if plan.store.failures > 0 { Micros::MAX } else { 3 * SECOND + 2 * plan.store.slowest };
+    // What the store may be behind: a flush, a commit, and all of it again.
+    let window = 3 * SECOND + 2 * plan.store.slowest;
     let holds_answers = plan.holds_answers && plan.keeping == Keeping::WriteThrough;
     // A 200 that is held back says what was bound when it was written.
     let read = plan.digest.as_ref().map_or(0, |_| (2 * plan.store.slowest).min(WAIT_FOR_SECRET));
@@ -128,6 +137,10 @@ fn judge(court: &mut Court<'_>, question: Question) {
         story,
         keeping: plan.keeping,
         window,
+        committed: 0,
+        commit_failed: 0,
+        clocks: court.world.servers[home].clocks_in_use.iter().skip(1).rev().map(|clock| clock.1).collect(),
+        clock: 0,
         rounding,
         held,
     };
@@ -138,8 +151,12 @@ fn judge(court: &mut Court<'_>, question: Question) {
         }
     }
     for (at, entry) in story.trace.entries.iter().enumerate() {
-        if matches!(entry.what, What::Restarted(server) if server == home) {
-            model.restart(entry.at);
+        match entry.what {
+            What::Restarted(server) if server == home => model.restart(entry.at),
+            What::ShardRestarted(server, shard) if server == home => model.restart_shard(shard),
+            What::Committed(server, upto) if server == home => model.committed = model.committed.max(upto),
+            What::CommitFailed(server) if server == home => model.commit_failed = entry.at,
+            _ => {}
         }
         let Some(&number) = owners.get(&at) else { continue };
         let transaction = &story.transactions[number];
@@ -373,9 +390,29 @@ impl Model<'_> {
         None
     }
 
-    /// The server died: what its store may hold is what may be bound now.
+    /// A shard died: what waited for its answer there gets none. Bindings are not its own, and stay.
+    fn restart_shard(&mut self, shard: Shard) {
+        let story = self.story;
+        let is_gone = |number: &usize| story.transactions[*number].shard == Some(shard);
+        for (_, attempt) in self.attempts.iter_mut().filter(|(number, _)| is_gone(number)) {
+            if !std::mem::replace(&mut attempt.answered, true) {
+                for (key, _) in &attempt.changes {
+                    if let Some(contact) = self.contacts.get_mut(key) {
+                        contact.pending = contact.pending.saturating_sub(1);
+                        contact.touched += 1;
+                    }
+                }
+            }
+            attempt.settled = true;
+        }
+    }
+
+    /// The server died: what its store may hold is what may be bound now, as long as the wall clock says.
     fn restart(&mut self, now: Micros) {
-        let (keeping, window) = (self.keeping, self.window);
+        let (keeping, rounding) = (self.keeping, self.rounding);
+        let (window, committed, commit_failed) = (self.window, self.committed, self.commit_failed);
+        let clock = self.clocks.pop().unwrap_or(self.clock);
+        let forward = clock - std::mem::replace(&mut self.clock, clock);
         for contact in self.contacts.values_mut() {
             contact.pending = 0;
             contact.touched += 1;
@@ -384,12 +421,19 @@ impl Model<'_> {
                 // Since its last 200, any of what was tried.
                 Keeping::WriteThrough => contact.since.iter().map(|(_, bound)| bound.clone()).collect(),
                 Keeping::WriteBack => {
-                    let is_recent = |at: Micros| at + window.min(now) > now;
+                    let is_recent = |at: Micros| at >= committed && at.max(commit_failed) + window > now;
                     let settled = contact.since.iter().map(|(at, _)| *at).filter(|at| !is_recent(*at)).max();
                     let may_be = contact.since.iter().filter(|(at, _)| *at >= settled.unwrap_or(0));
                     may_be.map(|(_, bound)| bound.clone()).collect()
                 }
             };
+            // What had ended is removed some time, and was perhaps not yet: a clock that goes back brings it back.
+            if contact.possible.iter().flatten().any(|bound| bound.expires_at <= now + rounding) {
+                contact.possible.push(None);
+            }
+            for bound in contact.possible.iter_mut().flatten() {
+                bound.expires_at = bound.expires_at.saturating_add_signed(-forward);
+            }
             contact.since = contact.possible.iter().map(|bound| (now, bound.clone())).collect();
         }
         for attempt in self.attempts.values_mut() {
@@ -422,6 +466,10 @@ mod tests {
             story: &story,
             keeping: Keeping::WriteThrough,
             window: 0,
+            committed: 0,
+            commit_failed: 0,
+            clocks: Vec::new(),
+            clock: 0,
             rounding: 0,
             held,
         };

@@ -6,10 +6,6 @@ use crate::phone::LONG;
 use crate::trace::{Micros, What};
 use crate::world::THIEF;
 
-/// Branches that the servers begin for one phone's request, at most: Max-Breadth of 60 at each of three
-/// servers, and spirals, which a user's own calls make.
-const BRANCHES_MAX: usize = 400;
-
 pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
         name: "rest",
@@ -23,12 +19,6 @@ pub(super) const ORACLES: &[Oracle] = &[
         says: "Transactions, scripts that wait, open names and bindings are never more, messages sent never longer, than \
             they may be.",
         judge: sizes,
-    },
-    Oracle {
-        name: "breadth",
-        section: "RFC 5393 §5.3, RFC 3261 §16.3 items 3 and 4",
-        says: "One request never becomes a storm, whatever loops and forks it meets.",
-        judge: breadth,
     },
     Oracle {
         name: "fair-worlds-complete",
@@ -97,18 +87,6 @@ fn sizes(court: &mut Court<'_>) {
     }
 }
 
-fn breadth(court: &mut Court<'_>) {
-    for story in court.stories {
-        let mut branches = std::collections::BTreeMap::<&str, usize>::new();
-        for branch in &story.branches {
-            *branches.entry(&story.transactions[branch.transaction].call_id).or_default() += 1;
-        }
-        for (call_id, count) in branches.into_iter().filter(|(_, count)| *count > BRANCHES_MAX) {
-            court.accuse(0, call_id, format!("{count} branches of one call"));
-        }
-    }
-}
-
 /// In a fair world a phone sends its 2xx again only until the ACK has had the time to come. Whoever has stolen credentials
 /// hears nothing and says nothing more: where the request that they were made for did not come so far that they were looked
 /// at, or the store was too slow then, the first one that brings them passes (RFC 7616 §3.4), and it may be the thief's.
@@ -117,8 +95,10 @@ fn fair_worlds_complete(court: &mut Court<'_>) {
     if !plan.is_fair() || plan.noise > 0 {
         return;
     }
-    // From the 2xx to its ACK: two ways through all servers, each twice for a spiral, and names.
-    let round = 4 * (plan.servers as u64 + 1) * (plan.link.delay + plan.link.jitter) + LONG / 8;
+    // From the 2xx to its ACK: two ways through all servers, each twice for a spiral, or once for each Request-URI that
+    // leads in circles, and names.
+    let ways = plan.loops.map_or(2, |loops| 2 + 2 * loops.users as u64);
+    let round = 2 * ways * (plan.servers as u64 + 1) * (plan.link.delay + plan.link.jitter) + LONG / 8;
     let thief = THIEF.to_string();
     for phone in &court.world.phones {
         let byes = phone.tally.unanswered_byes.iter().filter(|uri| !uri.contains(&thief)).count();

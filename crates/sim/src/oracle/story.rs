@@ -3,7 +3,7 @@
 
 use crate::phone::LONG;
 use crate::text::Msg;
-use crate::trace::{Entry, Micros, ServerId, Trace, What};
+use crate::trace::{Entry, Micros, ServerId, Shard, Trace, What};
 use engine::TransportFailure;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -33,10 +33,10 @@ pub struct Transaction {
     pub acks: Vec<At>,
     /// Its branches, by their places in [`Story::branches`].
     pub branches: Vec<usize>,
-    /// When the server forgot everything.
+    /// Which shard of the server has it.
+    pub shard: Option<Shard>,
+    /// When the server forgot it: all of it began again, or this shard.
     pub forgotten: Option<Micros>,
-    /// Whether a shard began again meanwhile: nobody outside knows whether it was this one's.
-    pub is_doubtful: bool,
 }
 
 /// A request that a server sent on.
@@ -113,13 +113,10 @@ impl<'t> Story<'t> {
         let mut reader = Reader::default();
         for (at, entry) in trace.entries.iter().enumerate() {
             match (&entry.what, &entry.msg) {
-                (What::ShardRestarted(who), _) if *who == server => story.doubt(entry.at),
-                (What::Restarted(who), _) if *who == server => {
-                    reader = Reader::default();
-                    for transaction in &mut story.transactions {
-                        transaction.forgotten.get_or_insert(entry.at);
-                    }
+                (What::ShardRestarted(who, shard), _) if *who == server => {
+                    reader.forget(&mut story, entry.at, Some(*shard));
                 }
+                (What::Restarted(who), _) if *who == server => reader.forget(&mut story, entry.at, None),
                 (What::TransportFailed(_), _) if entry.node == address => story.note_failure(at, entry),
                 (What::Received, Some(msg)) if entry.node == address => reader.received(&mut story, at, msg),
                 (What::Sent, Some(msg)) if entry.node == address => reader.sent(&mut story, at, msg),
@@ -127,21 +124,6 @@ impl<'t> Story<'t> {
             }
         }
         story
-    }
-
-    /// A shard began again: what was alive may have been forgotten, or not.
-    fn doubt(&mut self, at: Micros) {
-        let (trace, branches) = (self.trace, &self.branches);
-        let time = |at: &At| trace.entries[*at].at;
-        for transaction in &mut self.transactions {
-            let own = transaction.ins.iter().chain(&transaction.outs).chain(&transaction.acks).map(time);
-            let sent = transaction.branches.iter().map(|branch| &branches[*branch]);
-            let below = sent
-                .flat_map(|branch| branch.sends.iter().chain(&branch.responses).chain(&branch.cancels))
-                .map(time);
-            let last = own.chain(below).max().unwrap_or(0);
-            transaction.is_doubtful |= last + TIMER_C + 2 * LONG > at;
-        }
     }
 
     /// A way failed: that of the branches which were sent by this transport to this port (RFC 3261 §18.4), and
@@ -194,12 +176,12 @@ impl<'t> Story<'t> {
         responses.iter().copied().find(|at| statuses.contains(&self.status(*at)))
     }
 
-    /// Whether its promises are judged: those to noise are not, and not those that a shard may have forgotten.
+    /// Whether its promises are judged: those to noise are not.
     pub fn is_judged(&self, transaction: &Transaction) -> bool {
-        !transaction.is_doubtful && !transaction.call_id.starts_with(crate::noise::CALL_ID)
+        !transaction.call_id.starts_with(crate::noise::CALL_ID)
     }
 
-    /// Whether a transaction still existed then, as far as kills go.
+    /// Whether a transaction still existed then, as far as restarts go.
     pub fn remembers(&self, transaction: &Transaction, then: Micros) -> bool {
         transaction.forgotten.is_none_or(|at| then < at)
     }
@@ -267,6 +249,18 @@ struct Reader {
 }
 
 impl Reader {
+    /// The server began again, or one shard of it: what comes now belongs to nothing that was there.
+    fn forget(&mut self, story: &mut Story<'_>, now: Micros, shard: Option<Shard>) {
+        let is_gone = |transaction: &Transaction| shard.is_none() || transaction.shard == shard;
+        for transaction in story.transactions.iter_mut().filter(|transaction| is_gone(transaction)) {
+            transaction.forgotten.get_or_insert(now);
+        }
+        let (transactions, branches) = (&story.transactions, &story.branches);
+        self.transactions.retain(|_, number| !is_gone(&transactions[*number]));
+        self.branches.retain(|_, number| !is_gone(&transactions[branches[*number].transaction]));
+        self.absorbed = None;
+    }
+
     fn received(&mut self, story: &mut Story<'_>, at: At, msg: &Msg) {
         if !msg.is_request() {
             self.absorbed = None;
@@ -309,8 +303,8 @@ impl Reader {
                 cancels: Vec::new(),
                 acks: Vec::new(),
                 branches: Vec::new(),
+                shard: story.entry(at).shard,
                 forgotten: None,
-                is_doubtful: false,
             });
             story.transactions.len() - 1
         });
@@ -392,7 +386,8 @@ pub(super) mod rig {
         pub(in crate::oracle) fn happened(&mut self, at: Micros, what: What, reliable: bool, text: &str) {
             let msg = Msg::parse(text.as_bytes()).map(Rc::new);
             let bytes = text.as_bytes().into();
-            self.0.push(Entry { at, what, node: server(), peer: peer(), reliable, bytes, msg });
+            let (node, peer, shard) = (server(), peer(), Some(0));
+            self.0.push(Entry { at, what, node, peer, reliable, shard, bytes, msg });
         }
 
         pub(in crate::oracle) fn trace(&self) -> &Trace {

@@ -114,6 +114,8 @@ pub struct Phone {
     sequence: u64,
     register_call: String,
     register_cseq: u32,
+    /// What it registers, if not itself.
+    leads_to: Vec<String>,
     /// It registers no more after this.
     registers_until: Micros,
 }
@@ -148,6 +150,7 @@ impl Phone {
             sequence: 0,
             register_call,
             register_cseq: 0,
+            leads_to: Vec::new(),
             registers_until: 0,
         }
     }
@@ -155,6 +158,11 @@ impl Phone {
     /// Other habits than those drawn.
     pub fn set_habits(&mut self, habits: Habits) {
         self.habits = habits;
+    }
+
+    /// Registers these URIs, and never itself but as one of them.
+    pub fn lead_to(&mut self, uris: Vec<String>) {
+        self.leads_to = uris;
     }
 
     /// Does something at `at`.
@@ -233,7 +241,7 @@ impl Phone {
     // -----------------------------------------------------------------------------------------------------
 
     /// `sip:user@address` with what others need to reach it.
-    fn contact(&self) -> String {
+    pub fn contact(&self) -> String {
         let transport = if self.tcp { ";transport=tcp" } else { "" };
         format!("sip:{}@{}{transport}", self.user, self.address)
     }
@@ -302,6 +310,10 @@ impl Phone {
 
     /// The Contact of a REGISTER; `None`: it only asks.
     fn registered_contact(&mut self, expires: u64) -> Option<String> {
+        if !self.leads_to.is_empty() {
+            let contacts = self.leads_to.iter().map(|uri| format!("<{uri}>;expires={expires}"));
+            return Some(contacts.collect::<Vec<_>>().join(", "));
+        }
         let contact = self.contact();
         if self.habits.steady {
             return Some(format!("<{contact}>;expires={expires}"));

@@ -59,6 +59,9 @@ pub(super) fn read(plan: &Plan, role: Role, index: usize, edition: Edition) -> O
     if plan.keeping != Keeping::Memory {
         defines.push(("WITH_STORE", ""));
     }
+    if plan.lax_edges && role == Role::Edge {
+        defines.push(("WITHOUT_MAXFWD", ""));
+    }
     if plan.changes {
         defines.push(("WITH_CHANGES", ""));
     }

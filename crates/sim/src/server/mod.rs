@@ -11,6 +11,7 @@ pub mod shelf;
 use crate::faults::{Keeping, Plan, ROOMY, SECOND, Sizes};
 use crate::prng::Prng;
 use crate::trace::Micros;
+pub use crate::trace::Shard;
 use configuration::Configured;
 pub use configuration::Edition;
 use connection::Connection;
@@ -65,9 +66,6 @@ pub enum Role {
     /// A proxy in front of it.
     Edge,
 }
-
-/// A shard's number.
-pub type Shard = usize;
 
 /// What a server wants done.
 #[derive(Debug)]
@@ -128,12 +126,15 @@ pub struct Server {
     /// What was counted before the last restart.
     counted: Vec<Counters>,
     shards: Vec<Core>,
+    /// How often each shard has begun again by itself.
+    shard_restarts: Vec<u64>,
     shelf: Shelf,
     sizes: Sizes,
     seed: [u64; 4],
-    clock_offset: u64,
-    /// What the wall clock is set to, from the next start on.
-    clock_to_be: u64,
+    /// What the wall clock is set to, from the next start on (µs).
+    clock_to_be: i64,
+    /// How far the wall clock was off (µs), as it was read at each start.
+    pub clocks_in_use: Vec<(Micros, i64)>,
     started_unix_secs: u64,
     /// What nonces are signed with; it outlives the server.
     nonce_key: [u8; 32],
@@ -177,11 +178,12 @@ impl Server {
             most_names: 0,
             counted: Vec::new(),
             shards: Vec::new(),
+            shard_restarts: vec![0; plan.shards.into()],
             shelf: Shelf::new(location::Limits::default(), Seeds([0; 4])),
             sizes: plan.sizes,
             seed: four(&mut prng),
-            clock_offset: 0,
             clock_to_be: 0,
+            clocks_in_use: Vec::new(),
             started_unix_secs: 0,
             nonce_key: [index as u8 + 1; 32],
             program: configured.0.clone(),
@@ -204,10 +206,11 @@ impl Server {
 
     fn start(&mut self, now: Micros) {
         self.seed = four(&mut self.prng);
+        self.clocks_in_use.push((now, self.clock_to_be));
         let limits = location::Limits { bindings_max: self.sizes.bindings, ..location::Limits::default() };
         self.shelf = Shelf::new(limits, Seeds(four(&mut self.prng)));
         if self.plan.keeping != Keeping::Memory {
-            self.store.restore(&self.shelf, Instant::from_micros(now));
+            self.store.restore(&self.shelf, Instant::from_micros(now), self.clock());
             self.most_bindings = self.most_bindings.max(self.shelf.len());
         }
         let (edition, (program, settings)) = self.next.clone();
@@ -215,7 +218,6 @@ impl Server {
         self.configurations_in_use.push((now, edition));
         let nonces_max = if self.sizes == ROOMY { NONCES_MANY } else { NONCES_FEW };
         self.shared = Arc::new(Shared::new(Domains::default(), nonces_max));
-        self.clock_offset = self.clock_to_be;
         self.started_unix_secs = self.clock().unix_micros(Instant::from_micros(now)) / SECOND;
         // With tables that make no sense it would not start: somebody has put them right by then.
         let tables = self.tables_in_use.last().map_or(Edition::One, |(_, edition)| *edition);
@@ -299,7 +301,8 @@ impl Server {
     }
 
     fn clock(&self) -> Clock {
-        Clock { unix_micros_at_zero: WALL_CLOCK + self.clock_offset }
+        let offset = self.clocks_in_use.last().map_or(0, |(_, offset)| *offset);
+        Clock { unix_micros_at_zero: WALL_CLOCK.saturating_add_signed(offset) }
     }
 
     // --- input
@@ -313,9 +316,18 @@ impl Server {
     }
 
     fn message(&mut self, now: Micros, path: Path, bytes: &[u8]) -> Vec<Deed> {
+        self.handle(now, self.shard_of(bytes), Input::Message { path, bytes })
+    }
+
+    /// In which of its lives a shard is: what an earlier one asked is not for it.
+    pub fn life(&self, shard: Shard) -> (u64, u64) {
+        (self.incarnation, self.shard_restarts[shard])
+    }
+
+    /// Which shard gets a message.
+    pub fn shard_of(&self, bytes: &[u8]) -> Shard {
         let shards = u8::try_from(self.shards.len()).unwrap_or(u8::MAX);
-        let shard = usize::from(engine::steer(bytes, shards, self.seed));
-        self.handle(now, shard, Input::Message { path, bytes })
+        usize::from(engine::steer(bytes, shards, self.seed))
     }
 
     /// An answer came.
@@ -448,11 +460,11 @@ impl Server {
     }
 
     /// Everything that has changed is written, as at the end of a server that is told to stop.
-    pub fn flush(&mut self) {
+    pub fn flush(&mut self, now: Micros) {
         if self.keeps() {
             self.store.commit();
             self.store.confirmed();
-            self.drain();
+            self.drain(now);
             self.store.commit();
             self.store.confirmed();
         }
@@ -469,23 +481,38 @@ impl Server {
             committing.retain(|(asker, _)| *asker != shard);
         }
         self.held.forget(shard);
+        self.shard_restarts[shard] += 1;
         // Steering goes on as before; branches and tags are new ones.
         let seed = four(&mut self.prng);
         self.shards[shard] = self.endpoint(number, shards, seed);
     }
 
-    /// The wall clock jumps: nothing that is measured in intervals may notice. Nonces carry the time of it;
-    /// the server reads it when it starts.
+    /// The wall clock jumps; the server reads it when it starts, and measures intervals by another one. What is stored
+    /// would live as much longer as it went back.
     pub fn set_clock(&mut self, offset: u64) {
-        self.clock_to_be = offset;
-        if self.plan.digest.is_some() {
-            return;
-        }
-        self.clock_offset = offset;
-        let clock = self.clock();
-        for shard in &mut self.shards {
-            shard.user_mut().environment_mut().clock = clock;
-        }
+        let offset = i64::try_from(offset).unwrap_or(i64::MAX);
+        self.clock_to_be = if self.keeps() { offset.max(self.clock_to_be) } else { offset };
+    }
+
+    /// The wall clock is set right.
+    pub fn step_clock(&mut self, step: i64) {
+        self.clock_to_be = self.clock_to_be.saturating_add(step);
+    }
+
+    /// By how much the clock of the next start will be another one.
+    pub fn clock_step(&self) -> i64 {
+        self.clock_to_be - self.clocks_in_use.last().map_or(0, |(_, offset)| *offset)
+    }
+
+    /// Shards that hold transactions.
+    pub fn busy_shards(&self) -> Vec<Shard> {
+        let is_busy = |(_, core): &(Shard, &Core)| core.transactions() > 0;
+        self.shards.iter().enumerate().filter(is_busy).map(|(shard, _)| shard).collect()
+    }
+
+    /// Whether something is bound.
+    pub fn has_bindings(&self) -> bool {
+        !self.shelf.is_empty()
     }
 
     /// Shards.
@@ -494,8 +521,8 @@ impl Server {
     }
 
     /// The store may be written now.
-    pub fn drain(&mut self) {
-        self.store.drain(&self.shelf);
+    pub fn drain(&mut self, now: Micros) {
+        self.store.drain(now, &self.shelf, self.clock());
     }
 
     /// Whether there is a store.

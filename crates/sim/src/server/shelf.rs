@@ -1,9 +1,11 @@
 //! The location table that the shards of one server share, and the store behind it.
 
+use crate::trace::Micros;
 use location::{
     Binding, Change, Changed, Kept, Limits, Local, Location, Policy, Refusal, Register, Registered, Seeds,
     Update,
 };
+use modules::Clock;
 use sip::Instant;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -79,31 +81,55 @@ impl Location for Shelf {
 /// A row's key: address-of-record and contact.
 type Key = (Vec<u8>, Vec<u8>);
 
+/// A row: times in it are those of the wall clock, as the server that wrote it had it (µs since 1970).
+#[derive(Clone)]
+struct Row {
+    binding: Binding,
+    expires_at: u64,
+    modified_at: u64,
+}
+
+impl Row {
+    fn of(binding: &Binding, clock: Clock) -> Row {
+        Row {
+            binding: binding.clone(),
+            expires_at: clock.unix_micros(binding.expires_at()),
+            modified_at: clock.unix_micros(binding.modified_at()),
+        }
+    }
+}
+
 /// One write of a batch; `None` deletes.
-type Write = (Key, Option<Binding>);
+type Write = (Key, Option<Row>);
 
 /// The store: what survives a kill, and the one batch that is on its way there (the rules are those of
 /// `crates/location/src/changes.rs`, "What a persister does").
 #[derive(Default)]
 pub struct Store {
-    rows: BTreeMap<Key, Binding>,
+    rows: BTreeMap<Key, Row>,
     batch: Vec<Write>,
     /// The batch replaces everything.
     whole: bool,
+    /// When the batch was filled: what changed before is in it, or in the store.
+    pub filled_at: Micros,
 }
 
 impl Store {
     /// Fills the batch with what has changed, unless the last one is still to be written.
-    pub fn drain(&mut self, shelf: &Shelf) {
+    pub fn drain(&mut self, now: Micros, shelf: &Shelf, clock: Clock) {
         if !self.batch.is_empty() || self.whole {
             return;
         }
+        self.filled_at = now;
         let mut local = shelf.0.borrow_mut();
         let batch = &mut self.batch;
-        let drained = local.table().drain_changes(usize::MAX, &mut |change| batch.push(write_of(&change)));
+        let drained = local.table().drain_changes(usize::MAX, &mut |change| {
+            batch.push(write_of(&change, clock));
+        });
         if drained.lost {
             batch.clear();
-            local.table().drain_all(&mut |binding| batch.push((key(binding), Some(binding.clone()))));
+            let row = |binding: &Binding| (key(binding), Some(Row::of(binding, clock)));
+            local.table().drain_all(&mut |binding| batch.push(row(binding)));
             self.whole = true;
         }
     }
@@ -115,7 +141,7 @@ impl Store {
         }
         for (key, row) in &self.batch {
             match row {
-                Some(binding) => self.rows.insert(key.clone(), binding.clone()),
+                Some(row) => self.rows.insert(key.clone(), row.clone()),
                 None => self.rows.remove(key),
             };
         }
@@ -132,13 +158,14 @@ impl Store {
         self.confirmed();
     }
 
-    /// Puts all rows into an empty table, as a start does.
-    pub fn restore(&self, shelf: &Shelf, now: Instant) {
+    /// Puts all rows into an empty table, as a start does, and removes those that have ended by the wall clock.
+    pub fn restore(&mut self, shelf: &Shelf, now: Instant, clock: Clock) {
         let mut local = shelf.0.borrow_mut();
         local.table().track_changes(REMOVALS_MAX);
-        for binding in self.rows.values() {
+        self.rows.retain(|_, row| row.expires_at > clock.unix_micros(now));
+        for row in self.rows.values() {
             // A row that does not fit any more is passed over, as the server does.
-            let _ = local.table().restore(now, binding.aor(), &kept(binding));
+            let _ = local.table().restore(now, row.binding.aor(), &kept(row, clock));
         }
     }
 
@@ -148,9 +175,9 @@ impl Store {
     }
 }
 
-fn write_of(change: &Change<'_>) -> Write {
+fn write_of(change: &Change<'_>, clock: Clock) -> Write {
     match change {
-        Change::Saved(binding) => (key(binding), Some((*binding).clone())),
+        Change::Saved(binding) => (key(binding), Some(Row::of(binding, clock))),
         Change::Removed(binding) => (key(binding), None),
     }
 }
@@ -159,7 +186,9 @@ fn key(binding: &Binding) -> Key {
     (binding.aor().to_vec(), binding.contact().to_vec())
 }
 
-fn kept(binding: &Binding) -> Kept<'_> {
+fn kept(row: &Row, clock: Clock) -> Kept<'_> {
+    let instant = |micros: u64| Instant::from_micros(micros.saturating_sub(clock.unix_micros_at_zero));
+    let binding = &row.binding;
     let update = Update {
         received: binding.received().unwrap_or_default(),
         path: binding.path().unwrap_or_default(),
@@ -174,8 +203,8 @@ fn kept(binding: &Binding) -> Kept<'_> {
     Kept {
         update,
         q: binding.q(),
-        expires_at: binding.expires_at(),
-        modified_at: binding.modified_at(),
+        expires_at: instant(row.expires_at),
+        modified_at: instant(row.modified_at),
         is_foreign: false,
     }
 }

@@ -58,6 +58,13 @@ impl World {
                 (format!("configuration {}", edition.name()), is_taken)
             }
         };
+        self.count(match (change, is_taken) {
+            (Change::Tables(_), true) => "tables changed",
+            (Change::Tables(_), false) => "tables refused",
+            (Change::Users, _) => "users changed",
+            (Change::Configuration(..), true) => "configurations changed",
+            (Change::Configuration(..), false) => "configurations refused",
+        });
         let taken = if is_taken { "is given" } else { "refuses" };
         self.note(What::Note(format!("{address} {taken} {what}")), address, address);
     }

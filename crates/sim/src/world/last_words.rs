@@ -28,6 +28,9 @@ impl World {
         if open.set_end(side, end) {
             let towards = side.other();
             let at = open.arrival(towards, self.now + self.plan.link.delay);
+            if self.servers.iter().all(|server| server.address != node) {
+                self.count(if end == End::Half { "last words" } else { "last words of who is gone" });
+            }
             self.at(at, Event::Ended { stream, towards });
         }
     }

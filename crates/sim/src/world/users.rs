@@ -2,6 +2,7 @@
 //! they are.
 
 use super::World;
+use super::loops::ROUND;
 use crate::digest::{Algorithm, credentials_header, password};
 use crate::faults::MILLI;
 use crate::prng::Prng;
@@ -22,16 +23,20 @@ impl World {
         let faults = self.plan.store;
         let after = self.users.below(faults.slowest + 1);
         if self.now < self.plan.active && self.users.chance(faults.failures) {
-            let answer = match (self.users.chance(faults.lies), self.users.chance(50)) {
-                (true, _) => OwnedAnswer::Rows(Rows::default()),
-                (false, true) => OwnedAnswer::Refused,
-                (false, false) => OwnedAnswer::Failed,
+            let (fault, answer) = match (self.users.chance(faults.lies), self.users.chance(50)) {
+                (true, _) => ("users denied", OwnedAnswer::Rows(Rows::default())),
+                (false, true) => ("questions about users refused", OwnedAnswer::Refused),
+                (false, false) => ("questions about users failed", OwnedAnswer::Failed),
             };
+            self.count(fault);
             return (after, answer);
         }
         let name = select.keys.first().map_or("", |(_, name)| std::str::from_utf8(name).unwrap_or(""));
-        let is_user = name.strip_prefix('u').and_then(|number| number.parse::<usize>().ok());
-        if is_user.is_none_or(|number| number >= self.plan.users) {
+        let number = |prefix: &str| name.strip_prefix(prefix)?.parse::<usize>().ok();
+        let round = self.plan.loops.map_or(0, |loops| loops.users);
+        let is_user = number("u").is_some_and(|number| number < self.plan.users)
+            || number(ROUND).is_some_and(|number| number < round);
+        if !is_user {
             return (after, OwnedAnswer::Rows(Rows::default()));
         }
         let holds_hashes = self.plan.digest.as_ref().is_some_and(|digest| digest.holds_hashes);
@@ -60,6 +65,7 @@ impl World {
         if heard.is_empty() {
             return;
         }
+        self.count("replays");
         let mut msg = Msg::clone(prng.pick::<std::rc::Rc<Msg>>(&heard));
         // Another call, that with the next count, another request of the call; the same but for whom it binds.
         let kind = prng.below(4);
