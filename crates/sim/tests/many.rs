@@ -1,4 +1,5 @@
-//! A world with as many phones as a small office park has. It takes ten seconds, many more if it is not optimized, and so runs when it is asked for:
+//! A world with as many phones as a small office park has. It takes ten seconds, many more if it is not
+//! optimized, and so runs when it is asked for:
 //! `cargo test --release -p sim --test many -- --ignored --nocapture`.
 
 use sim::faults::{Keeping, Link, MILLI, Plan, ROOMY, SECOND, StoreFaults};
