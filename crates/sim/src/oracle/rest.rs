@@ -99,6 +99,7 @@ fn fair_worlds_complete(court: &mut Court<'_>) {
     // leads in circles, and names.
     let ways = plan.loops.map_or(2, |loops| 2 + 2 * loops.users as u64);
     let round = 2 * ways * (plan.servers as u64 + 1) * (plan.link.delay + plan.link.jitter) + LONG / 8;
+    let there_and_back = 2 * (plan.link.delay + plan.link.jitter);
     let thief = THIEF.to_string();
     for phone in &court.world.phones {
         let byes = phone.tally.unanswered_byes.iter().filter(|uri| !uri.contains(&thief)).count();
@@ -124,9 +125,10 @@ fn fair_worlds_complete(court: &mut Court<'_>) {
             }
             (What::Sent, Some(status)) => {
                 let Some((came, answered, accepted)) = calls.get_mut(&key) else { continue };
-                // Who is silent until Timer B has been given up (RFC 6026 §8.9).
+                // Who is silent until Timer B has been given up (RFC 6026 §8.9). It began when the INVITE was sent, and
+                // the answer has to come back (RFC 3261 §17.1.1.2).
                 let answered = *answered.get_or_insert(entry.at);
-                if status != 200 || answered + LONG / 32 > *came + LONG {
+                if status != 200 || answered + LONG / 32 + there_and_back > *came + LONG {
                     continue;
                 }
                 if entry.at > *accepted.get_or_insert(entry.at) + round {
