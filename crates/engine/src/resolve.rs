@@ -53,7 +53,11 @@ pub(crate) enum Known<'a> {
 pub(crate) struct Resolver {
     names: HashMap<Box<[u8]>, Remembered, ahash::RandomState>,
     open: HashMap<u64, Waiter, ahash::RandomState>,
+    /// How many of those are questions for names: those of scripts are bounded by a limit of their own, and a database that is
+    /// slow must not keep names from being found.
+    open_names: usize,
     next: u64,
+    /// Most questions for names that are open.
     max: usize,
 }
 
@@ -63,7 +67,13 @@ impl Resolver {
             let (one, two) = (keys.hash(&[b"names"]), keys.hash(&[b"open"]));
             ahash::RandomState::with_seeds(one, two, !one, !two)
         };
-        Resolver { names: HashMap::with_hasher(hasher()), open: HashMap::with_hasher(hasher()), next: 1, max }
+        Resolver {
+            names: HashMap::with_hasher(hasher()),
+            open: HashMap::with_hasher(hasher()),
+            open_names: 0,
+            next: 1,
+            max,
+        }
     }
 
     /// What is known of a name; names compare without case, so they are asked for in lower case.
@@ -75,15 +85,16 @@ impl Resolver {
         }
     }
 
-    /// Registers a question; `None` when too many are open or the name cannot be one.
+    /// Registers a question for a name; `None` when too many are open or it cannot be one.
     pub(crate) fn ask(&mut self, waiter: Waiter) -> Option<AskId> {
         let too_long = match &waiter {
             Waiter::Branch { name, .. } | Waiter::Nobody { name } => name.len() > NAME_BYTES_MAX,
             Waiter::Script { .. } => false,
         };
-        if self.open.len() >= self.max || too_long {
+        if self.open_names >= self.max || too_long {
             return None;
         }
+        self.open_names += 1;
         let id = self.next;
         self.next += 1;
         self.open.insert(id, waiter);
@@ -100,7 +111,11 @@ impl Resolver {
 
     /// Whose question it was; `None` for one that is not open.
     pub(crate) fn answered(&mut self, id: AskId) -> Option<Waiter> {
-        self.open.remove(&id.0)
+        let waiter = self.open.remove(&id.0);
+        if matches!(waiter, Some(Waiter::Branch { .. } | Waiter::Nobody { .. })) {
+            self.open_names -= 1;
+        }
+        waiter
     }
 
     /// Questions without an answer.
@@ -155,5 +170,20 @@ mod tests {
         assert!(resolver.ask(name()).is_none());
         assert_eq!(resolver.answered(id), Some(Waiter::Nobody { name: (*b"a.example").into() }));
         assert_eq!(resolver.answered(id), None);
+        assert!(resolver.ask(name()).is_some());
+        assert!(resolver.ask(name()).is_none());
+    }
+
+    #[test]
+    fn scripts_that_wait_leave_room_for_names() {
+        let mut resolver = Resolver::new(1, &Keys::new([1; 4]));
+        let entry = EntryId { slot: 0, generation: 0 };
+        let ids: Vec<AskId> = (0..10).map(|_| resolver.ask_script(entry)).collect();
+        let name = || Waiter::Nobody { name: lower(b"a.example") };
+        assert!(resolver.ask(name()).is_some());
+        for id in ids {
+            assert!(resolver.answered(id).is_some());
+        }
+        assert!(resolver.ask(name()).is_none(), "one name is open still");
     }
 }

@@ -160,10 +160,12 @@ impl<'w> Source<'w> {
         }
     }
 
-    /// RFC 3261 §16.5, §16.6 item 2: the one that came, or, of a new request at the home, a contact of its user or what
+    /// RFC 3261 §16.4, §16.5, §16.6 item 2: the one that came, or, of a new request at the home, a contact of its user or what
     /// the script makes of it.
     fn is_target(&self, asked: &Msg, uri: &str, out: At) -> bool {
-        if uri == asked.uri() {
+        // RFC 3261 §16.4: a `maddr` that names the server itself is taken off.
+        let own_maddr = format!(";maddr={}", self.story.address.ip());
+        if uri == asked.uri() || uri == asked.uri().replacen(&own_maddr, "", 1) {
             return true;
         }
         if self.role != Role::Home || asked.to_tag().is_some() {

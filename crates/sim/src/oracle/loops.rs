@@ -1,5 +1,6 @@
 //! Requests that come back, and requests that become many (RFC 3261 §16.3 item 4, RFC 5393).
 
+use super::messages::HOPS_OF_THE_CORE;
 use super::story::At;
 use super::{Branch, Court, Oracle, Story, Transaction};
 use crate::text::{Msg, user_of};
@@ -139,7 +140,11 @@ fn spreads<'w>(stories: &'w [Story<'w>]) -> BTreeMap<Request<'w>, Spread> {
             let request = (asked.call_id(), asked.cseq(), transaction.method.as_str());
             let spread = spreads.entry(request).or_default();
             if vias == 1 {
-                spread.hops = asked.get("max-forwards").and_then(|hops| hops.parse().ok()).unwrap_or(0);
+                // Where none came, the first server adds them.
+                let hops = asked
+                    .get("max-forwards")
+                    .map_or(Some(HOPS_OF_THE_CORE as usize), |hops| hops.parse().ok());
+                spread.hops = hops.unwrap_or(0);
             }
             let branches = transaction.branches.iter().map(|branch| &story.branches[*branch]);
             // One that could not be reached has given its share back.
