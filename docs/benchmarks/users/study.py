@@ -2,7 +2,7 @@
 """What authentication and databases cost: Strowger and Kamailio in turn, on one SQLite file, PostgreSQL and MariaDB.
 
     docs/benchmarks/users/study.py [--repeat 5] [--seconds 5] [--only PART ...] [--users 10000] [--servers NAME ...]
-        [--databases NAME ...] [--json FILE]
+        [--databases NAME ...] [--warm-up SECONDS] [--json FILE]
 
 Needs root, two CPUs, Debian's postgresql, mariadb-server, kamailio with its -postgres-, -mysql- and -sqlite-modules, and
 `cargo build --release -p strowger -p sipstone`. Both servers read users.cfg, filled in here. On PostgreSQL and MariaDB they use the
@@ -280,7 +280,7 @@ def auth(args, kept):
     rows = []
     for scenario, rate, more in (("register", args.rate, 2), ("invite", args.rate / 2, 16 / 13)):
         # All users once, and some of them twice: then Strowger remembers all, and all credentials have been asked for.
-        warm_up = max(2.0, 1.3 * args.users / rate)
+        warm_up = args.warm_up or max(2.0, 1.3 * args.users / rate)
 
         def row(label, rate, sut, how, scenario=scenario, warm_up=warm_up):
             rows.append((f"{scenario}, {label}", round(rate), lambda: cost(scenario, round(rate), args, sut, "--auth", how, warm_up=warm_up)))
@@ -310,7 +310,7 @@ def persist(args, kept):
                     children = 8 if mode == "write-through" and server == "kamailio" else 1
                     sut = command(server, base, mode, auth=None if how == "none" else "memory", children=children)
                     label = f"{scenario}, {how}, {server}, {mode}" + ("" if mode == "memory" else f", {base.name}")
-                    warm_up = 2.0 if how == "none" else max(2.0, 1.3 * args.users / rate)
+                    warm_up = 2.0 if how == "none" else args.warm_up or max(2.0, 1.3 * args.users / rate)
 
                     def measure(base=base, mode=mode, sut=sut, scenario=scenario, how=how, rate=rate, warm_up=warm_up):
                         if mode != "memory":
@@ -453,6 +453,7 @@ def main():
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--bindings", type=int, default=1_000_000)
     parser.add_argument("--rate", type=int, default=1_000, help="REGISTERs a second in parts auth and persist; calls in part auth are half as many")
+    parser.add_argument("--warm-up", type=float, help="seconds, in parts auth and persist; if nothing is said, until all users have come by")
     parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="in all parts but start")
     parser.add_argument("--databases", nargs="+", choices=bases, default=list(bases))
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
