@@ -267,8 +267,9 @@ fn best_response(court: &Court<'_>, story: &Story<'_>, transaction: &Transaction
     // So does one whose name nobody knows, or that was cancelled while its name was asked for.
     if court.plan().dns > 0 {
         possible.push(500);
-        possible.extend((!transaction.cancels.is_empty()).then_some(487));
     }
+    let is_asking = |cancel: &At| story.names_until(transaction, story.time(*cancel)).is_some();
+    possible.extend(transaction.cancels.iter().any(is_asking).then_some(487));
     let class = certain.iter().map(|status| status / 100).min().unwrap_or(6);
     if status / 100 > class {
         return Some((at, format!("{status} went upstream though a better one had come: {counted:?}")));

@@ -35,7 +35,7 @@ pub struct Transaction {
     pub acks: Vec<At>,
     /// Its branches, by their places in [`Story::branches`].
     pub branches: Vec<usize>,
-    /// Names of targets that were asked for.
+    /// When names of its targets were asked for; perhaps of those of another INVITE.
     pub names: Vec<At>,
     /// Which shard of the server has it.
     pub shard: Option<Shard>,
@@ -122,7 +122,9 @@ impl<'t> Story<'t> {
                 }
                 (What::Restarted(who), _) if *who == server => reader.forget(&mut story, entry.at, None),
                 (What::TransportFailed(_), _) if entry.node == address => story.note_failure(at, entry),
-                (What::Asked(_), _) if entry.node == address => reader.asked(&mut story, at),
+                (What::Asked(shard, _), _) if entry.node == address => {
+                    reader.asked(&mut story, at, *shard);
+                }
                 (What::Received, Some(msg)) if entry.node == address => reader.received(&mut story, at, msg),
                 (What::Sent, Some(msg)) if entry.node == address => reader.sent(&mut story, at, msg),
                 _ => {}
@@ -245,11 +247,11 @@ impl<'t> Story<'t> {
         let until = |at: &At| {
             let asked = self.time(*at);
             match self.entry(*at).what {
-                What::Asked(until) if asked <= now => Some(until.min(asked + NAME_WAIT + LATE)),
+                What::Asked(_, until) if asked <= now => Some(until.min(asked + NAME_WAIT + LATE)),
                 _ => None,
             }
         };
-        transaction.names.iter().filter_map(until).max().filter(|until| *until > now)
+        transaction.names.iter().filter_map(until).max().filter(|until| *until >= now)
     }
 
     /// The final response that ended a branch, if one came while it waited.
@@ -282,10 +284,20 @@ impl Reader {
         self.last = None;
     }
 
-    /// The server asked for a name: for the transaction that something has just come for.
-    fn asked(&mut self, story: &mut Story<'_>, at: At) {
+    /// A shard asked for a name: for the transaction that something has just come for. Behind a script that waited for the
+    /// store, or a timer, nobody outside can tell for which INVITE; all others ask when they come.
+    fn asked(&mut self, story: &mut Story<'_>, at: At, shard: Shard) {
         if let Some((_, transaction)) = self.last.filter(|(last, _)| story.time(*last) == story.time(at)) {
             story.transactions[transaction].names.push(at);
+            return;
+        }
+        for place in 0..story.transactions.len() {
+            let transaction = &story.transactions[place];
+            let is_here = transaction.shard == Some(shard) && transaction.forgotten.is_none();
+            let is_open = story.first(&transaction.outs, 200..700).is_none();
+            if transaction.method == "INVITE" && is_here && is_open {
+                story.transactions[place].names.push(at);
+            }
         }
     }
 

@@ -510,9 +510,9 @@ mod tests {
         let mut script = Script::default();
         script.received(0, &format!("{MESSAGE}{rest}"));
         script.sent(0, &format!("{MESSAGE}{OWN_VIA}{rest}"));
-        script.happened(0, What::Asked(until), false, "");
+        script.happened(0, What::Asked(0, until), false, "");
         // What is asked at another moment is asked for others.
-        script.happened(SECOND / 2, What::Asked(20 * SECOND), false, "");
+        script.happened(SECOND / 2, What::Asked(0, 20 * SECOND), false, "");
         script.received(SECOND, &format!("SIP/2.0 404 -\r\n{OWN_VIA}{rest}"));
         let plan = (1..).map(Plan::of).find(|plan| plan.shards == 1).expect("a seed with one shard");
         let world = World::bare(plan);
