@@ -78,6 +78,9 @@ pub fn line(entry: &Entry) -> String {
             format!("{at:>12}  the store of server {server} has what was before {}", seconds(*upto))
         }
         What::CommitFailed(server) => format!("{at:>12}  a commit of server {server} failed"),
+        What::Asked(_, until) => {
+            format!("{at:>12}  {node} asks for a name, which it gets at {}", seconds(*until))
+        }
         What::Ended => format!("{at:>12}  {node} learnt that {peer} has said its last word"),
         What::Note(text) => format!("{at:>12}  {text}"),
     }

@@ -37,6 +37,8 @@ pub enum What {
     TransportFailed(TransportFailure),
     /// `node` learnt that `peer` sends nothing more on their connection.
     Ended,
+    /// A shard of `node` asked for the addresses of a name; they come at this time, if it still waits.
+    Asked(Shard, Micros),
     /// For people.
     Note(String),
 }
@@ -92,11 +94,12 @@ impl Trace {
             What::Ended => 9,
             What::Committed(..) => 10,
             What::CommitFailed(_) => 11,
+            What::Asked(..) => 12,
         };
         self.mix(&[kind, u8::from(entry.reliable)]);
         match entry.what {
             What::ShardRestarted(_, shard) => self.mix(&shard.to_le_bytes()),
-            What::Committed(_, upto) => self.mix(&upto.to_le_bytes()),
+            What::Committed(_, time) | What::Asked(_, time) => self.mix(&time.to_le_bytes()),
             _ => {}
         }
         self.mix(&entry.node.port().to_le_bytes());

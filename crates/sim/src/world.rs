@@ -740,6 +740,8 @@ impl World {
             }
             Ask::Resolve { host } => {
                 let (after, answer) = self.resolve(&host);
+                let address = self.servers[server].address;
+                self.note(What::Asked(shard, self.now + after), address, address);
                 self.at(self.now + after, Event::Answer { server, life, shard, id, answer });
             }
             Ask::Select(select) => {

@@ -108,6 +108,15 @@ impl<'w> Nonces<'w> {
         second(life, given).max(began(life) + 1) > began(other)
     }
 
+    /// Whether a nonce that was given in another life was given at a moment that has come again since, to the microsecond, as
+    /// the wall clock was set back: its time and the keyed hash of all that tells nonces apart are the same then, if the
+    /// Call-ID is.
+    fn is_moment_again(&self, first: At, life: usize, again: At) -> bool {
+        let now = self.life(again);
+        let moment = |life: usize, at: At| self.wall_clock(life, self.story.time(at));
+        life != now && moment(life, first) == moment(now, again)
+    }
+
     /// Requests that the home's script challenges: what comes from itself has been there before.
     fn challenged(&self) -> impl Iterator<Item = (&'w Transaction, &'w Msg)> {
         let (story, address) = (self.story, self.story.address);
@@ -271,10 +280,11 @@ fn challenge_form(court: &mut Court<'_>) {
             let offered: Vec<_> = nonces.digest.algorithms.iter().map(|algorithm| Some(*algorithm)).collect();
             let same = |name: &str| challenges.iter().all(|c| c.get(name) == first.get(name));
             let is_stale = first.get("stale").is_some_and(|stale| stale.eq_ignore_ascii_case("true"));
-            let is_fresh = first
-                .get("nonce")
-                .and_then(|nonce| nonces.given.get(nonce))
-                .is_some_and(|(at, _)| *at == out || story.entry(*at).bytes == story.entry(out).bytes);
+            let given = first.get("nonce").and_then(|nonce| nonces.given.get(nonce));
+            let is_fresh = given.is_some_and(|&(at, life)| {
+                let is_copy = at == out || story.entry(at).bytes == story.entry(out).bytes;
+                is_copy || nonces.is_moment_again(at, life, out)
+            });
             let wrong = match () {
                 () if algorithms != offered => "other algorithms than are offered",
                 () if !same("nonce") || !same("stale") => "several nonces",
@@ -300,5 +310,27 @@ fn never_challenged(court: &mut Court<'_>) {
         if matches!(msg.method(), "ACK" | "CANCEL") && !challenges(msg).is_empty() {
             court.accuse(story.time(out), msg.call_id(), format!("{} was challenged", msg.method()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oracle::story::rig::Script;
+
+    #[test]
+    fn a_moment_comes_again_only_to_the_microsecond_and_in_another_life() {
+        let mut script = Script::default();
+        script.happened(SECOND, What::Sent, false, "");
+        script.happened(50 * SECOND, What::Restarted(0), false, "");
+        script.happened(61 * SECOND, What::Sent, false, "");
+        script.happened(61 * SECOND + 1, What::Sent, false, "");
+        let story = script.story();
+        let digest = Digest { algorithms: vec![Algorithm::Md5], holds_hashes: false, replays: 0 };
+        let clocks = [(0, 0), (50 * SECOND, -60 * SECOND as i64)];
+        let given = BTreeMap::new();
+        let nonces = Nonces { story: &story, digest: &digest, given, restarts: vec![1], clocks: &clocks };
+        assert!(nonces.is_moment_again(0, 0, 2));
+        assert!(!nonces.is_moment_again(0, 0, 3) && !nonces.is_moment_again(2, 1, 2));
     }
 }

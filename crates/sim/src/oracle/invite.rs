@@ -222,12 +222,15 @@ fn counts_as(
     statuses
 }
 
-/// Whether a branch went another way when its first one failed: both are one to the server (RFC 3261 §18.1.1).
+/// Whether a branch went another way when its first one failed: both are one to the server (RFC 3261 §18.1.1). One that
+/// has its final response is over, and a later one to the same target is not its other way.
 fn is_replaced(story: &Story<'_>, transaction: &Transaction, branch: &Branch) -> bool {
     let uri = story.msg(branch.sends[0]).uri();
     transaction.branches.iter().map(|other| &story.branches[*other]).any(|other| {
         let begun = other.sends[0];
-        let replaces = |failure: &At| *failure < begun && story.time(*failure) == story.time(begun);
+        let is_open = |failure: At| story.final_of(branch).is_none_or(|end| end > failure);
+        let replaces =
+            |failure: &At| *failure < begun && story.time(*failure) == story.time(begun) && is_open(*failure);
         story.msg(begun).uri() == uri && branch.failures.iter().any(replaces)
     })
 }
@@ -264,8 +267,9 @@ fn best_response(court: &Court<'_>, story: &Story<'_>, transaction: &Transaction
     // So does one whose name nobody knows, or that was cancelled while its name was asked for.
     if court.plan().dns > 0 {
         possible.push(500);
-        possible.extend((!transaction.cancels.is_empty()).then_some(487));
     }
+    let is_asking = |cancel: &At| story.names_until(transaction, story.time(*cancel)).is_some();
+    possible.extend(transaction.cancels.iter().any(is_asking).then_some(487));
     let class = certain.iter().map(|status| status / 100).min().unwrap_or(6);
     if status / 100 > class {
         return Some((at, format!("{status} went upstream though a better one had come: {counted:?}")));
@@ -400,7 +404,9 @@ mod tests {
     use super::*;
     use crate::faults::Plan;
     use crate::oracle::story::rig::Script;
+    use crate::trace::What;
     use crate::world::World;
+    use engine::TransportFailure;
 
     const REST: &str = "Via: SIP/2.0/UDP 10.1.0.1:5060;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\n\
         To: <sip:u@home.example>\r\nCall-ID: a\r\nCSeq: 1 INVITE\r\n\r\n";
@@ -432,6 +438,25 @@ mod tests {
     fn fair() -> Plan {
         let plan = (1..).map(Plan::of).find(|plan| !plan.refuses() && plan.shards == 1);
         plan.expect("a seed without faults")
+    }
+
+    #[test]
+    fn a_branch_that_has_its_final_response_goes_no_other_way() {
+        const FAILED: What = What::TransportFailed(TransportFailure::Unreachable);
+        let mut script = Script::default();
+        let send = |script: &mut Script, at, name| {
+            let text = format!("INVITE sip:u@10.1.0.1 SIP/2.0\r\n{}{REST}", via(name));
+            script.happened(at, What::Sent, true, &text);
+        };
+        script.received(0, &format!("INVITE sip:u@home.example SIP/2.0\r\n{REST}"));
+        send(&mut script, 0, "refused");
+        script.received(SECOND, &format!("SIP/2.0 488 -\r\n{}{REST}", via("refused")));
+        send(&mut script, 2 * SECOND, "again");
+        script.happened(3 * SECOND, FAILED, true, "");
+        send(&mut script, 3 * SECOND, "another way");
+        let story = script.story();
+        let replaced = story.branches.iter().map(|one| is_replaced(&story, &story.transactions[0], one));
+        assert_eq!(replaced.collect::<Vec<_>>(), [false, true, false]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::messages::HOPS_OF_THE_CORE;
 use super::story::At;
 use super::{Branch, Court, Oracle, Story, Transaction};
-use crate::text::{Msg, user_of};
+use crate::text::{Msg, param, user_of};
 use crate::world::ROUND;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -61,7 +61,7 @@ fn wrong_end(
     let asked = story.msg(first);
     let (mut is_loop, mut was_forgotten) = (false, false);
     for via in asked.list("via") {
-        let branch = crate::text::param(via, "branch").and_then(|branch| sent.get(branch));
+        let branch = param(via, "branch").and_then(|branch| sent.get(branch));
         let Some(parent) = branch.map(|branch| &story.transactions[branch.transaction]) else { continue };
         if decisive(story.msg(parent.ins[0])) != decisive(asked) {
             continue;
@@ -110,8 +110,9 @@ fn breadth(court: &mut Court<'_>) {
     }
 }
 
-/// Call-ID, CSeq number, and method of a phone's request.
-type Request<'w> = (&'w str, u32, &'w str);
+/// Call-ID, CSeq number, and method of a request, and the Via branch of who made it: whoever sends on what he has overheard
+/// makes another one of it.
+type Request<'w> = (&'w str, u32, &'w str, &'w str);
 
 /// What one phone's request has become.
 #[derive(Default)]
@@ -137,7 +138,8 @@ fn spreads<'w>(stories: &'w [Story<'w>]) -> BTreeMap<Request<'w>, Spread> {
             if !user_of(asked.uri()).starts_with(ROUND) || asked.to_tag().is_some() || !is_first {
                 continue;
             }
-            let request = (asked.call_id(), asked.cseq(), transaction.method.as_str());
+            let makers = asked.list("via").last().and_then(|via| param(via, "branch")).unwrap_or("");
+            let request = (asked.call_id(), asked.cseq(), transaction.method.as_str(), makers);
             let spread = spreads.entry(request).or_default();
             if vias == 1 {
                 // Where none came, the first server adds them.
@@ -205,7 +207,18 @@ mod tests {
         let script = round("round1", None);
         let stories = [script.story()];
         let spreads = spreads(&stories);
-        let spread = &spreads[&("a", 1, "INVITE")];
+        let spread = &spreads[&("a", 1, "INVITE", "z9hG4bKtheirs")];
         assert_eq!((spread.hops, spread.copies.clone()), (3, BTreeMap::from([(1, 1), (2, 1)])));
+    }
+
+    #[test]
+    fn what_somebody_else_has_made_of_it_is_another_request() {
+        let mut script = round("round1", None);
+        let theft = CALLERS.replace("theirs", "theft").replace("Forwards: 3", "Forwards: 1");
+        script.received(2, &format!("INVITE sip:round0@home.example SIP/2.0\r\n{theft}{REST}"));
+        let stories = [script.story()];
+        let spreads = spreads(&stories);
+        let hops = |branch| spreads[&("a", 1, "INVITE", branch)].hops;
+        assert_eq!((hops("z9hG4bKtheirs"), hops("z9hG4bKtheft")), (3, 1));
     }
 }

@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 
 /// Timer C of the servers' configurations: the server's default.
 pub const TIMER_C: Micros = 185_000_000;
+/// How long the servers wait for a name: the proxy core's default.
+const NAME_WAIT: Micros = 4_000_000;
 /// How much later than its time a timer may fire: two ticks of the server's wheel.
 pub const LATE: Micros = 2_000;
 
@@ -33,6 +35,8 @@ pub struct Transaction {
     pub acks: Vec<At>,
     /// Its branches, by their places in [`Story::branches`].
     pub branches: Vec<usize>,
+    /// When names of its targets were asked for; perhaps of those of another INVITE.
+    pub names: Vec<At>,
     /// Which shard of the server has it.
     pub shard: Option<Shard>,
     /// When the server forgot it: all of it began again, or this shard.
@@ -118,6 +122,9 @@ impl<'t> Story<'t> {
                 }
                 (What::Restarted(who), _) if *who == server => reader.forget(&mut story, entry.at, None),
                 (What::TransportFailed(_), _) if entry.node == address => story.note_failure(at, entry),
+                (What::Asked(shard, _), _) if entry.node == address => {
+                    reader.asked(&mut story, at, *shard);
+                }
                 (What::Received, Some(msg)) if entry.node == address => reader.received(&mut story, at, msg),
                 (What::Sent, Some(msg)) if entry.node == address => reader.sent(&mut story, at, msg),
                 _ => {}
@@ -234,6 +241,19 @@ impl<'t> Story<'t> {
         is_failure && copies.last().is_some_and(|first| self.time(*first) + LONG <= now)
     }
 
+    /// When the last name is found, or given up, that a transaction asks for at `now`: one of its targets has neither
+    /// failed nor been sent to until then.
+    pub fn names_until(&self, transaction: &Transaction, now: Micros) -> Option<Micros> {
+        let until = |at: &At| {
+            let asked = self.time(*at);
+            match self.entry(*at).what {
+                What::Asked(_, until) if asked <= now => Some(until.min(asked + NAME_WAIT + LATE)),
+                _ => None,
+            }
+        };
+        transaction.names.iter().filter_map(until).max().filter(|until| *until >= now)
+    }
+
     /// The final response that ended a branch, if one came while it waited.
     pub fn final_of(&self, branch: &Branch) -> Option<At> {
         self.first(&branch.responses, 200..700)
@@ -246,6 +266,8 @@ struct Reader {
     branches: HashMap<String, usize>,
     /// The ACK that was received last, if it belongs to a transaction.
     absorbed: Option<At>,
+    /// What was received last, and the transaction that it belongs to.
+    last: Option<(At, usize)>,
 }
 
 impl Reader {
@@ -259,13 +281,33 @@ impl Reader {
         self.transactions.retain(|_, number| !is_gone(&transactions[*number]));
         self.branches.retain(|_, number| !is_gone(&transactions[branches[*number].transaction]));
         self.absorbed = None;
+        self.last = None;
+    }
+
+    /// A shard asked for a name: for the transaction that something has just come for. Behind a script that waited for the
+    /// store, or a timer, nobody outside can tell for which INVITE; all others ask when they come.
+    fn asked(&mut self, story: &mut Story<'_>, at: At, shard: Shard) {
+        if let Some((_, transaction)) = self.last.filter(|(last, _)| story.time(*last) == story.time(at)) {
+            story.transactions[transaction].names.push(at);
+            return;
+        }
+        for place in 0..story.transactions.len() {
+            let transaction = &story.transactions[place];
+            let is_here = transaction.shard == Some(shard) && transaction.forgotten.is_none();
+            let is_open = story.first(&transaction.outs, 200..700).is_none();
+            if transaction.method == "INVITE" && is_here && is_open {
+                story.transactions[place].names.push(at);
+            }
+        }
     }
 
     fn received(&mut self, story: &mut Story<'_>, at: At, msg: &Msg) {
+        self.last = None;
         if !msg.is_request() {
             self.absorbed = None;
             if let Some(branch) = self.branches.get(msg.branch()) {
                 let branch = &mut story.branches[*branch];
+                self.last = Some((at, branch.transaction));
                 if msg.method() == "CANCEL" {
                     branch.cancel_responses.push(at);
                 } else {
@@ -303,12 +345,14 @@ impl Reader {
                 cancels: Vec::new(),
                 acks: Vec::new(),
                 branches: Vec::new(),
+                names: Vec::new(),
                 shard: story.entry(at).shard,
                 forgotten: None,
             });
             story.transactions.len() - 1
         });
         story.transactions[transaction].ins.push(at);
+        self.last = Some((at, transaction));
     }
 
     fn sent(&mut self, story: &mut Story<'_>, at: At, msg: &Msg) {

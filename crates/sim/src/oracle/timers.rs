@@ -453,6 +453,11 @@ fn answer_due(
     }
     let ends: Vec<(Micros, u16)> = ends.into_iter().collect::<Option<_>>()?;
     let last = ends.iter().map(|(at, _)| *at).max()?;
+    // A target whose name is still asked for has not failed: only then all have (RFC 3261 §16.7 item 5).
+    let last = story.names_until(transaction, last).unwrap_or(last);
+    if last >= given_up {
+        return None;
+    }
     // A 408 is better than what is of a higher class (RFC 3261 §16.7 item 6).
     let is_better = |status: u16| status < 500 && status != 408 || status >= 600;
     let has_408 = ends.iter().any(|(_, status)| *status == 408);
@@ -463,7 +468,10 @@ fn answer_due(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::faults::Plan;
     use crate::oracle::story::rig::Script;
+    use crate::trace::What;
+    use crate::world::World;
 
     const INVITE: &str = "INVITE sip:u@home.example SIP/2.0\r\n";
     const REST: &str = "Via: SIP/2.0/UDP 10.1.0.1:5060;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\n\
@@ -491,6 +499,34 @@ mod tests {
         assert!(rings("180 Ringing", Some("180 Ringing")));
         assert!(!rings("180 Ringing", Some("100 Trying")) && !rings("180 Ringing", None));
         assert!(rings("486 Busy Here", None));
+    }
+
+    /// A MESSAGE for two targets: one fails after a second, the name of the other one is asked for until `until`. When it
+    /// has to be answered.
+    fn due_with_a_name(until: Micros) -> Option<Micros> {
+        const MESSAGE: &str = "MESSAGE sip:u@home.example SIP/2.0\r\n";
+        const OWN_VIA: &str = "Via: SIP/2.0/UDP 10.0.0.1:5060;branch=z9hG4bKours\r\n";
+        let rest = REST.replace("INVITE", "MESSAGE");
+        let mut script = Script::default();
+        script.received(0, &format!("{MESSAGE}{rest}"));
+        script.sent(0, &format!("{MESSAGE}{OWN_VIA}{rest}"));
+        script.happened(0, What::Asked(0, until), false, "");
+        // What is asked at another moment is asked for others.
+        script.happened(SECOND / 2, What::Asked(0, 20 * SECOND), false, "");
+        script.received(SECOND, &format!("SIP/2.0 404 -\r\n{OWN_VIA}{rest}"));
+        let plan = (1..).map(Plan::of).find(|plan| plan.shards == 1).expect("a seed with one shard");
+        let world = World::bare(plan);
+        let stories = [script.story()];
+        let court = Court { world: &world, stories: &stories, oracle: &ORACLES[5], found: Vec::new() };
+        answer_due(&court, &stories[0], &stories[0].transactions[0]).map(|(due, _)| due)
+    }
+
+    #[test]
+    fn a_target_whose_name_is_asked_for_has_not_failed() {
+        assert_eq!(due_with_a_name(SECOND / 5), Some(SECOND));
+        assert_eq!(due_with_a_name(3 * SECOND), Some(3 * SECOND));
+        // Nobody waits for a name for ever.
+        assert_eq!(due_with_a_name(30 * SECOND), Some(4 * SECOND + LATE));
     }
 
     #[test]
