@@ -2,7 +2,7 @@
 """What authentication and databases cost: Strowger and Kamailio in turn, on one SQLite file, PostgreSQL and MariaDB.
 
     docs/benchmarks/users/study.py [--repeat 5] [--seconds 5] [--only PART ...] [--users 10000] [--servers NAME ...]
-        [--databases NAME ...] [--warm-up SECONDS] [--json FILE]
+        [--databases NAME ...] [--scenarios NAME ...] [--secrets WHERE ...] [--warm-up SECONDS] [--json FILE]
 
 Needs root, two CPUs, Debian's postgresql, mariadb-server, kamailio with its -postgres-, -mysql- and -sqlite-modules, and
 `cargo build --release -p strowger -p sipstone`. Both servers read users.cfg, filled in here. On PostgreSQL and MariaDB they use the
@@ -11,7 +11,8 @@ The server runs on CPU 0 and is started anew for each run; sipstone and the data
 
 auth     CPU of the server per REGISTER and per call: without authentication, every request challenged, and with credentials used
          again. Secrets in each database: it is asked each time, as the papers had it (Strowger with `cache_size` 0, Kamailio with
-         eight processes). Secrets in memory: Kamailio's htable, Strowger's users whom it has seen, as it is without settings.
+         eight processes). Secrets in memory: Kamailio's htable, Strowger's users whom it has seen, as it is without settings
+         (with room for all where there are more than it remembers then).
 persist  The same with bindings in memory, written back, and written through, on each database: REGISTERs, challenged ones, and
          calls whose credentials are used again.
 share    CPU of the server per REGISTER in each of these modes near its peak, beside memory's in the same turn: what is left of the peak
@@ -35,6 +36,8 @@ DOMAIN = "bench.example"
 TARGET = "127.0.0.1:5070"
 SERVERS = ("strowger", "kamailio")
 SHARE_RATE = {"strowger": 100_000, "kamailio": 60_000}
+# Users that Strowger remembers without settings.
+REMEMBERED = 65_536
 MODES = {"memory": 0, "write-through": 1, "write-back": 2}
 
 
@@ -209,10 +212,11 @@ def add_bindings(base, count):
          "bench", f"udp:{TARGET}", None, 0) for n in range(1, count + 1)))
 
 
-def command(server, base, mode="memory", auth=None, children=1, interval=1):
+def command(server, base, mode="memory", auth=None, children=1, interval=1, users=0):
     """The command that starts a server; the configuration is the same file for both."""
     text = open(f"{HERE}/users.cfg").read()
-    words = {"children": children, "driver": base.driver, "url": base.urls[server], "mode": MODES[mode], "interval": interval}
+    words = {"children": children, "driver": base.driver, "url": base.urls[server], "mode": MODES[mode], "interval": interval,
+             "room": users * 6 // 5}
     for word, value in words.items():
         text = text.replace("{" + word + "}", str(value))
     path = f"{WORK}/{server}-{base.driver}-{mode}-{children}.cfg"
@@ -220,6 +224,7 @@ def command(server, base, mode="memory", auth=None, children=1, interval=1):
     defines = [] if auth is None else ["-A", "AUTH"]
     defines += ["-A", "HTABLE"] if auth == "memory" and server == "kamailio" else []
     defines += ["-A", "ASKED"] if auth == "database" and server == "strowger" else []
+    defines += ["-A", "ROOMY"] if auth == "memory" and server == "strowger" and users > REMEMBERED else []
     defines += ["-A", "PERSISTED"] if mode != "memory" else []
     if server == "strowger":
         return " ".join([f"{RELEASE}/strowger", "-f", path, "--state-dir", f"{WORK}/state", *defines])
@@ -279,6 +284,8 @@ def auth(args, kept):
         add_users(base, args.users)
     rows = []
     for scenario, rate, more in (("register", args.rate, 2), ("invite", args.rate / 2, 16 / 13)):
+        if scenario not in args.scenarios:
+            continue
         # All users once, and some of them twice: then Strowger remembers all, and all credentials have been asked for.
         warm_up = args.warm_up or max(2.0, 1.3 * args.users / rate)
 
@@ -289,10 +296,11 @@ def auth(args, kept):
             row(f"{server}, none", rate, command(server, args.bases[0]), "none")
             row(f"{server}, none, as many messages", rate * more, command(server, args.bases[0]), "none")
             for how in ("challenge", "cached"):
-                for base in args.bases:
+                for base in args.bases if "database" in args.secrets else ():
                     children = 8 if server == "kamailio" else 1
                     row(f"{server}, {base.name}, {how}", rate, command(server, base, auth="database", children=children), how)
-                row(f"{server}, memory, {how}", rate, command(server, args.bases[0], auth="memory"), how)
+                if "memory" in args.secrets:
+                    row(f"{server}, memory, {how}", rate, command(server, args.bases[0], auth="memory", users=args.users), how)
     table(rows, args, kept.setdefault("auth", {}))
 
 
@@ -302,13 +310,15 @@ def persist(args, kept):
         add_users(base, args.users)
     rows = []
     for scenario, how, rate in (("register", "none", args.rate), ("register", "challenge", args.rate), ("invite", "cached", args.rate // 2)):
+        if scenario not in args.scenarios:
+            continue
         for base in args.bases:
             for server in args.servers:
                 for mode in MODES:
                     if mode == "memory" and base is not args.bases[0]:
                         continue
                     children = 8 if mode == "write-through" and server == "kamailio" else 1
-                    sut = command(server, base, mode, auth=None if how == "none" else "memory", children=children)
+                    sut = command(server, base, mode, auth=None if how == "none" else "memory", children=children, users=args.users)
                     label = f"{scenario}, {how}, {server}, {mode}" + ("" if mode == "memory" else f", {base.name}")
                     warm_up = 2.0 if how == "none" else args.warm_up or max(2.0, 1.3 * args.users / rate)
 
@@ -453,6 +463,8 @@ def main():
     parser.add_argument("--users", type=int, default=10_000)
     parser.add_argument("--bindings", type=int, default=1_000_000)
     parser.add_argument("--rate", type=int, default=1_000, help="REGISTERs a second in parts auth and persist; calls in part auth are half as many")
+    parser.add_argument("--scenarios", nargs="+", choices=("register", "invite"), default=["register", "invite"], help="in parts auth and persist")
+    parser.add_argument("--secrets", nargs="+", choices=("database", "memory"), default=["database", "memory"], help="in part auth")
     parser.add_argument("--warm-up", type=float, help="seconds, in parts auth and persist; if nothing is said, until all users have come by")
     parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="in all parts but start")
     parser.add_argument("--databases", nargs="+", choices=bases, default=list(bases))
