@@ -1,5 +1,6 @@
-//! What must hold, each with the section that says so. Oracles see only what went over the wire (and, at the
-//! end, what is left in the servers): they are written from the RFCs and share nothing with what they judge.
+//! What must hold, each with the section that says so. Oracles see only what went over the wire, questions for
+//! names among it (and, at the end, what is left in the servers): they are written from the RFCs and share
+//! nothing with what they judge.
 
 mod cancel;
 mod changes;
