@@ -106,7 +106,7 @@ fn tel_uri(text: &[u8]) -> Judged<Uri<'_>> {
         let local = parts.first("local-number-digits");
         // RFC 3966 §5.1.5: a local number MUST have a phone-context.
         let context =
-            params.iter().any(|(name, value)| name.eq_ignore_ascii_case(b"phone-context") && value.is_some());
+            params.iter().any(|(name, value)| rules::uri_name(name) == b"phone-context" && value.is_some());
         let sound = rules::are_sound(&names, rules::uri_name) && (local.is_none() || context);
         sound.then_some(Uri::Tel { number: parts.first("global-number-digits").or(local)?, params })
     })

@@ -191,11 +191,13 @@ fn digits(number: &[u8]) -> Vec<u8> {
 /// RFC 3966 §4: the same parameters in any order; numbers among them without visual separators.
 fn tel_params(params: &Params<'_>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     let value_of = |name: &[u8], value: &[u8]| {
-        let is_global = name.eq_ignore_ascii_case(b"phone-context") && value.starts_with(b"+");
-        if name.eq_ignore_ascii_case(b"ext") || is_global { digits(value) } else { folded(value) }
+        let is_global = name == b"phone-context" && value.starts_with(b"+");
+        if name == b"ext" || is_global { digits(value) } else { folded(value) }
     };
-    let mut list: Vec<_> =
-        params.iter().map(|(name, value)| (folded(name), value.map(|value| value_of(name, value)))).collect();
+    let mut list: Vec<_> = params
+        .iter()
+        .map(|(name, value)| (folded(name), value.map(|value| value_of(&folded(name), value))))
+        .collect();
     list.sort();
     list
 }

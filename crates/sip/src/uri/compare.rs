@@ -2,6 +2,7 @@
 
 use super::tel::digits;
 use super::{SipUri, TelUri};
+use crate::params::Params;
 use crate::token;
 
 /// Parameters that make URIs differ when only one of them has it. `transport` is among them because the RFC's
@@ -24,14 +25,15 @@ pub(super) fn sip(a: &SipUri<'_>, b: &SipUri<'_>) -> bool {
 
 /// Every parameter of `a` has the same value in `b`, or is absent there and not decisive.
 fn params_agree(a: &SipUri<'_>, b: &SipUri<'_>) -> bool {
-    a.params.into_iter().all(|(name, value)| match find(b, name) {
+    a.params.into_iter().all(|(name, value)| match b.param(name) {
         Some(other) => same_optional(value, other, Case::Ignored),
         None => !DECISIVE.iter().any(|decisive| same(name, decisive, Case::Ignored)),
     })
 }
 
-fn find<'a>(uri: &SipUri<'a>, name: &[u8]) -> Option<Option<&'a [u8]>> {
-    uri.params.into_iter().find(|(n, _)| same(n, name, Case::Ignored)).map(|(_, value)| value)
+/// The parameter with that name, but for case and escapes.
+pub(super) fn param<'a>(params: Params<'a>, name: &[u8]) -> Option<Option<&'a [u8]>> {
+    params.into_iter().find(|(found, _)| same_name(found, name)).map(|(_, value)| value)
 }
 
 /// True if two parameter names are the same but for case and escapes.
@@ -109,7 +111,7 @@ pub(super) fn tel(a: &TelUri<'_>, b: &TelUri<'_>) -> bool {
     a.is_global() == b.is_global()
         && digits(a.number).eq(digits(b.number))
         && a.params.into_iter().count() == b.params.into_iter().count()
-        && a.params.into_iter().all(|(name, value)| match b.params.get(name) {
+        && a.params.into_iter().all(|(name, value)| match b.param(name) {
             Some(other) => same_tel_param(name, value, other),
             None => false,
         })
@@ -118,7 +120,6 @@ pub(super) fn tel(a: &TelUri<'_>, b: &TelUri<'_>) -> bool {
 fn same_tel_param(name: &[u8], a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
     let (Some(x), Some(y)) = (a, b) else { return a == b };
     let global = |text: &[u8]| text.first() == Some(&b'+');
-    let numeric = name.eq_ignore_ascii_case(b"ext")
-        || (name.eq_ignore_ascii_case(b"phone-context") && global(x) && global(y));
+    let numeric = same_name(name, b"ext") || (same_name(name, b"phone-context") && global(x) && global(y));
     if numeric { digits(x).eq(digits(y)) } else { same(x, y, Case::Ignored) }
 }

@@ -31,7 +31,7 @@ impl<'a> SipUri<'a> {
     /// The parameter `name`, whatever its case, in the message or here, and escaped or not (RFC 3261 §19.1.4):
     /// `None` if absent, `Some(None)` if it has no value. The value is as written.
     pub fn param(&self, name: &[u8]) -> Option<Option<&'a [u8]>> {
-        self.params.into_iter().find(|(found, _)| compare::same_name(found, name)).map(|(_, value)| value)
+        compare::param(self.params, name)
     }
 
     /// The `transport` parameter.

@@ -1,7 +1,7 @@
 //! tel URIs (RFC 3966 §3).
 
 use super::sip::scan_params;
-use super::{UriError, is_escaped_text};
+use super::{UriError, compare, is_escaped_text};
 use crate::params::Params;
 use crate::token::slice;
 use alloc::vec::Vec;
@@ -55,19 +55,24 @@ impl<'a> TelUri<'a> {
         self.number.first() == Some(&b'+')
     }
 
+    /// The parameter `name`, whatever its case, and escaped or not, as [`SipUri::param`](super::SipUri::param).
+    pub(super) fn param(&self, name: &[u8]) -> Option<Option<&'a [u8]>> {
+        compare::param(self.params, name)
+    }
+
     /// The `phone-context` of a local number: a domain name or the start of a global number.
     pub fn context(&self) -> Option<&'a [u8]> {
-        self.params.value(b"phone-context")
+        self.param(b"phone-context")?
     }
 
     /// The `ext` parameter: an extension behind the number.
     pub fn ext(&self) -> Option<&'a [u8]> {
-        self.params.value(b"ext")
+        self.param(b"ext")?
     }
 
     /// The `isub` parameter: an ISDN subaddress.
     pub fn isub(&self) -> Option<&'a [u8]> {
-        self.params.value(b"isub")
+        self.param(b"isub")?
     }
 
     /// Appends the number without visual separators.

@@ -188,6 +188,7 @@ fn tel_uris_have_number_and_parameters() {
     );
     assert!(matches!(uri("TEL:+1-(201).555-0123"), Uri::Tel(tel) if tel.is_global()));
     assert!(matches!(uri("tel:*#aF;phone-context=+1"), Uri::Tel(_)));
+    assert!(matches!(uri("tel:7042;phone%2Dcontext=a"), Uri::Tel(tel) if tel.context() == Some(&b"a"[..])));
 }
 
 #[test]
@@ -197,6 +198,9 @@ fn tel_uris_compare_by_rfc_3966_4() {
     assert!(equal("tel:7042;phone-context=Example.com", "tel:7042;phone-context=example.COM"));
     assert!(equal("tel:+1201;ext=1-2;isub=3", "tel:+1201;isub=3;ext=12"));
     assert!(equal("tel:ab;phone-context=x", "tel:AB;phone-context=x"));
+    // An escape of a character that is not reserved is that character (RFC 3986 §6.2.2.2), in names, too.
+    assert!(equal("tel:+1;01-prttl=iori", "tel:+1;01-p%72ttl=Io%52i"));
+    assert!(equal("tel:+1;e%78t=1-2;phone%2Dcontext=+1.2", "tel:+1;phone-context=+12;ext=12"));
     assert!(!equal("tel:+1201", "tel:+1202"));
     assert!(!equal("tel:+1201", "tel:1201;phone-context=+1"));
     assert!(!equal("tel:+1201", "tel:+1201;ext=1"));
