@@ -198,7 +198,7 @@ fn tel_uris_compare_by_rfc_3966_4() {
     assert!(equal("tel:7042;phone-context=Example.com", "tel:7042;phone-context=example.COM"));
     assert!(equal("tel:+1201;ext=1-2;isub=3", "tel:+1201;isub=3;ext=12"));
     assert!(equal("tel:ab;phone-context=x", "tel:AB;phone-context=x"));
-    // An escape of a character that is not reserved is that character (RFC 3986 §6.2.2.2), in names, too.
+    // An escape of a character that is not reserved is that character as in sip URIs (RFC 3261 §19.1.4), in names, too.
     assert!(equal("tel:+1;01-prttl=iori", "tel:+1;01-p%72ttl=Io%52i"));
     assert!(equal("tel:+1;e%78t=1-2;phone%2Dcontext=+1.2", "tel:+1;phone-context=+12;ext=12"));
     assert!(!equal("tel:+1201", "tel:+1202"));
