@@ -196,7 +196,11 @@ fn tel_params(params: &Params<'_>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     };
     let mut list: Vec<_> = params
         .iter()
-        .map(|(name, value)| (folded(name), value.map(|value| value_of(&folded(name), value))))
+        .map(|(name, value)| {
+            let name = folded(name);
+            let value = value.map(|value| value_of(&name, value));
+            (name, value)
+        })
         .collect();
     list.sort();
     list
