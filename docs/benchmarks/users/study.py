@@ -2,7 +2,7 @@
 """What authentication and databases cost: Strowger and Kamailio in turn, on one SQLite file, PostgreSQL and MariaDB.
 
     docs/benchmarks/users/study.py [--repeat 5] [--seconds 5] [--only PART ...] [--users 10000] [--servers NAME ...]
-        [--databases NAME ...] [--scenarios NAME ...] [--secrets WHERE ...] [--warm-up SECONDS] [--json FILE]
+        [--databases NAME ...] [--modes NAME ...] [--scenarios NAME ...] [--secrets WHERE ...] [--warm-up SECONDS] [--json FILE]
 
 Needs root, two CPUs, Debian's postgresql, mariadb-server, kamailio with its -postgres-, -mysql- and -sqlite-modules, and
 `cargo build --release -p strowger -p sipstone`. Both servers read users.cfg, filled in here. On PostgreSQL and MariaDB they use the
@@ -20,12 +20,13 @@ share    CPU of the server per REGISTER in each of these modes near its peak, be
 peak     The rate of REGISTERs in each of these modes that the server keeps up with in half of the runs: 99 % good, half of the answers
          within T1, 500 ms, 95 % as many answers as questions. Up and down from run to run, all modes in turn: --repeat 20 or more. The
          server has CPU 0 and everything else CPU 1, where PostgreSQL comes before the generator in write-through. (MariaDB does not
-         go on where it comes first on its only CPU: not in this part.)
+         go on where it comes first on its only CPU: not in this part.) What PostgreSQL does on CPU 1 slows down what CPU 0 does, whoever
+         it is for: so write-back is also compared with memory beside a PostgreSQL that does as much for somebody else.
 start    How long a start takes with --bindings bindings in the database that the server itself has written, and its memory.
 
 Printed as tables for docs/benchmarks.md; --json keeps every run.
 """
-import argparse, hashlib, json, os, pwd, resource, shutil, signal, socket, sqlite3, statistics, subprocess, sys, tempfile, time
+import argparse, contextlib, hashlib, json, os, pwd, resource, shutil, signal, socket, sqlite3, statistics, subprocess, sys, tempfile, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -46,6 +47,8 @@ FIRST_RATE = 90_000
 # What cannot carry so many has no peak.
 LEAST_RATE = 100
 MODES = {"memory": 0, "write-through": 1, "write-back": 2}
+# Memory again, on a machine whose PostgreSQL has the work of write-back to do for somebody else.
+BESIDE = "memory beside PostgreSQL's work"
 
 
 def sh(command, check=True, **more):
@@ -144,6 +147,25 @@ class Postgres:
         text = "".join("\t".join("\\N" if cell is None else str(cell) for cell in row) + "\n" for row in rows)
         also = ["-c", "TRUNCATE strowger_journal"] if table == "location" else []
         sh(self.psql + also + ["-c", f"TRUNCATE {table}", "-c", f"COPY {table} ({','.join(columns)}) FROM STDIN", "-c", f"ANALYZE {table}"], input=text)
+
+    @contextlib.contextmanager
+    def busy(self, count):
+        """The work of write-back, a flush of so many rows each second, for somebody else."""
+        columns = "ruid, username, domain, contact, expires, q, callid, cseq, last_modified, user_agent, socket, connection_id"
+        updates = ", ".join(f"{name} = excluded.{name}" for name in columns.split(", ")[4:])
+        sql = (f"INSERT INTO others ({columns}) SELECT 'uloc-bench-' || n, 'user' || n, '{DOMAIN}', 'sip:user' || n || '@127.0.0.1:5090', "
+               f"now() + interval '1 hour', 1.0, 'call-' || n || '@127.0.0.1', 1, now(), 'bench', 'udp:{TARGET}', -1 "
+               f"FROM generate_series(1, {count}) AS n ON CONFLICT (ruid) DO UPDATE SET {updates}")
+        sh(self.psql + ["-c", "SET client_min_messages = error", "-c", "DROP TABLE IF EXISTS others", "-c", "CREATE TABLE others (LIKE location INCLUDING ALL)"])
+        others = subprocess.Popen(["taskset", "-c", "1", *self.psql], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+        # A second from one to the next, with the time that it takes.
+        others.stdin.write(f"{sql} \\watch 0.6\n")
+        others.stdin.close()
+        try:
+            yield
+        finally:
+            others.terminate()
+            others.wait()
 
     def now(self, seconds):
         return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time.time() + seconds))
@@ -321,7 +343,7 @@ def persist(args, kept):
             continue
         for base in args.bases:
             for server in args.servers:
-                for mode in MODES:
+                for mode in args.modes:
                     if mode == "memory" and base is not args.bases[0]:
                         continue
                     children = 8 if mode == "write-through" and server == "kamailio" else 1
@@ -344,7 +366,7 @@ def share(args, kept):
     seen, rows = kept.setdefault("share", {}), []
     for server in args.servers:
         for base in args.bases:
-            for mode in MODES:
+            for mode in args.modes:
                 if mode == "memory" and base is not args.bases[0] or server == "kamailio" and mode == "write-through":
                     continue
                 rows.append((base, server, mode, f"{server}, {mode}" + ("" if mode == "memory" else f", {base.name}")))
@@ -411,7 +433,7 @@ def peak(args, kept):
     seen, rows = kept.setdefault("peak", {}), []
     for base in args.bases:
         for server in () if isinstance(base, Mariadb) else args.servers:
-            for mode in MODES:
+            for mode in args.modes:
                 if mode == "memory" and base is not args.bases[0]:
                     continue
                 children = 8 if mode == "write-through" and server == "kamailio" else 1
@@ -419,6 +441,10 @@ def peak(args, kept):
                 stairs = Stairs(FIRST_RATE if server == "strowger" or mode != "write-through" else FIRST_RATE / 20)
                 seen[name] = stairs.runs
                 rows.append((base, mode, command(server, base, mode, children=children), name, stairs))
+                if isinstance(base, Postgres) and mode == "write-back":
+                    name, stairs = f"{server}, {BESIDE}", Stairs(FIRST_RATE)
+                    seen[name] = stairs.runs
+                    rows.append((base, BESIDE, command(server, base), name, stairs))
     for turn in range(args.repeat):
         # Each turn begins elsewhere, so that no mode always follows the same one.
         for base, mode, sut, name, stairs in rows[turn % len(rows):] + rows[:turn % len(rows)]:
@@ -426,20 +452,28 @@ def peak(args, kept):
                 continue
             base.fill("location", ("ruid",), ())
             let_come_first(base, mode == "write-through")
-            stairs.take(cost("register", round(stairs.rate), args, sut))
+            with base.busy(args.users) if mode == BESIDE else contextlib.nullcontext():
+                stairs.take(cost("register", round(stairs.rate), args, sut))
             run = stairs.runs[-1]
             print(f"{turn + 1}/{args.repeat} {name}: {run['carried']:.0f} of {run['rate']}, {run['good']:.1%} good, p50 {run['p50_ms'] or 0:.1f} ms: "
                   f"{'up' if run['passed'] else 'down'}", file=sys.stderr, flush=True)
-    print("| server, mode | peak, REGISTERs a second: median, quartiles | of memory's in the same turn: median, quartiles | turns |\n|---|---|---|---|")
+    print("| server, mode | peak, REGISTERs a second: mean, quartiles | of memory's in the same turn: mean, quartiles | turns |\n|---|---|---|---|")
     for _, _, _, name, stairs in rows:
-        memory = seen[f"{name.split(',')[0]}, memory"]
-        pairs = [(run, other) for run, other in zip(stairs.runs, memory) if run["settled"] and other["settled"]]
-        if len(pairs) < 2:
-            print(f"| {name} | – | | {len(pairs)} |")
-            continue
-        low, middle, high = statistics.quantiles([run["rate"] for run, _ in pairs], n=4, method="inclusive")
-        below, share, above = statistics.quantiles([run["rate"] / other["rate"] for run, other in pairs], n=4, method="inclusive")
-        print(f"| {name} | {middle:,.0f}, {low:,.0f} to {high:,.0f} | {share:.2f}, {below:.2f} to {above:.2f} | {len(pairs)} |", flush=True)
+        server = name.split(",")[0]
+        compared = [(name, f"{server}, memory")]
+        if name == f"{server}, write-back, PostgreSQL":
+            compared.append((f"the same, of {BESIDE}", f"{server}, {BESIDE}"))
+        for label, other in compared:
+            pairs = [(run["rate"], memory["rate"]) for run, memory in zip(stairs.runs, seen[other]) if run["settled"] and memory["settled"]]
+            if len(pairs) < 2:
+                print(f"| {label} | – | | {len(pairs)} |")
+                continue
+            rates, shares = [rate for rate, _ in pairs], [rate / memory for rate, memory in pairs]
+            low, _, high = statistics.quantiles(rates, n=4, method="inclusive")
+            below, _, above = statistics.quantiles(shares, n=4, method="inclusive")
+            # Geometric: all steps are factors. A share's median would jump, as two modes that both take a step differ by none or two.
+            print(f"| {label} | {statistics.geometric_mean(rates):,.0f}, {low:,.0f} to {high:,.0f} | "
+                  f"{statistics.geometric_mean(shares):.3f}, {below:.2f} to {above:.2f} | {len(pairs)} |", flush=True)
 
 
 def start(args, kept):
@@ -492,8 +526,11 @@ def main():
     parser.add_argument("--servers", nargs="+", choices=SERVERS, default=list(SERVERS), help="in all parts but start")
     parser.add_argument("--databases", nargs="+", choices=bases, default=list(bases))
     parser.add_argument("--only", nargs="+", choices=parts, default=list(parts))
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=list(MODES), help="in parts persist, share and peak")
     parser.add_argument("--json")
     args = parser.parse_args()
+    if "memory" not in args.modes and {"share", "peak"} & set(args.only):
+        parser.error("parts share and peak compare with memory: --modes memory ...")
     kept = {"processor": next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), ""),
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "command": sys.argv[1:]}
     args.bases = [bases[name]() for name in args.databases]
