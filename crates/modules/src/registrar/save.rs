@@ -36,6 +36,8 @@ enum Bad {
     ContactTooLong,
     /// A Require or a Path without which it cannot be done.
     Extension,
+    /// A Path that nothing can be sent along.
+    Path,
     /// More than one Expires.
     Expires,
     /// A To that is no address.
@@ -194,6 +196,9 @@ fn address_of_record(
     aor: &mut Vec<u8>,
 ) -> Result<(), Bad> {
     check_extensions(&run.settings.registrar, message)?;
+    if run.settings.registrar.use_path && !is_path_sound(message) {
+        return Err(Bad::Path);
+    }
     // RFC 3261 §7.3.1: Expires is no list. A malformed one has a default (§20.19), two contradict each other.
     if message.expires().is_err_and(|error| error.problem == Problem::Repeated) {
         return Err(Bad::Expires);
@@ -289,6 +294,11 @@ fn check_extensions(settings: &RegistrarSettings, message: &Message<'_>) -> Resu
         return Err(Bad::Extension);
     }
     Ok(())
+}
+
+/// RFC 3327 §4: whether a Path is made of addresses, and those of SIP's URIs: it becomes the Route to the contact (§5.4).
+fn is_path_sound(message: &Message<'_>) -> bool {
+    message.paths().all(|path| path.is_ok_and(|path| matches!(Uri::parse(path.uri), Ok(Uri::Sip(_)))))
 }
 
 /// Joins the values of all Path headers.
@@ -531,6 +541,7 @@ fn refusal(
         // RFC 5630 §5.2: "the registrar MUST reject the REGISTER with a 400".
         Bad::Sips => (-1, 400, "SIPS Contact Needs SIPS Request-URI And Path"),
         Bad::ContactTooLong => (-1, 400, "Contact Too Long"),
+        Bad::Path => (-1, 400, "Invalid Path"),
         Bad::Expires => (-1, 400, "More Than One Expires"),
         Bad::To => (-1, 400, "Invalid Address of Record"),
         // RFC 3261 §10.3 step 5: "the registrar MUST send a 404 (Not Found) response".

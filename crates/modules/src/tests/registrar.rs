@@ -183,6 +183,79 @@ request_route {{
     assert_eq!(forwarded.header("Route"), Some(format!("<sip:{CAROL};lr>").as_str()));
 }
 
+/// RFC 3327 §5.3: a registrar that keeps a Path of a phone which does not say that it supports it does so by its policy.
+#[test]
+fn path_mode_says_who_hears_of_the_path() {
+    let path = format!("Path: <sip:{CAROL};lr>");
+    for (mode, supported, heard) in
+        [(0, true, false), (0, false, false), (1, true, true), (1, false, false), (2, true, true)]
+    {
+        let mut rig = rig(&format!(
+            "modparam(\"registrar\", \"use_path\", 1)\nmodparam(\"registrar\", \"path_mode\", {mode})"
+        ));
+        let request = register(1).line("Contact: <sip:bob@10.0.0.3>").line(&path);
+        let request = if supported { request.line("Supported: path") } else { request };
+        let reply = rig.one(BOB, &request.text());
+        assert_eq!(reply.first(), "SIP/2.0 200 OK", "{mode} {supported}");
+        assert_eq!(reply.header("Path").is_some(), heard, "{mode} {supported}");
+    }
+}
+
+/// RFC 3327 §4: what could not be followed is not bound.
+#[test]
+fn a_path_that_is_none_is_refused() {
+    let mut rig = rig("modparam(\"registrar\", \"use_path\", 1)");
+    for (cseq, path) in
+        (1..).zip(["<sip:edge", "edge", "<sip:a@b>, <sip:", "<tel:+15551234>", "<sip:a b>", ""])
+    {
+        let request = register(cseq).line("Contact: <sip:bob@10.0.0.3>").line(&format!("Path: {path}"));
+        let reply = rig.one(BOB, &request.line("Supported: path").text());
+        assert_eq!(reply.first(), "SIP/2.0 400 Invalid Path", "{path:?}");
+    }
+    assert_eq!(rig.status(ALICE, &ask("1")), "SIP/2.0 404 Not Found");
+}
+
+/// RFC 4475 §3.3.12: a parameter behind an address without brackets is the Contact's.
+#[test]
+fn a_parameter_of_the_contact_is_not_listed_as_one_of_the_uri() {
+    let mut rig = rig("");
+    let uri = "sip:+19725552222@gw1.example.net";
+    let reply = rig.one(BOB, &register(2).line(&format!("Contact: {uri};unknownparam")).text());
+    assert_eq!(reply.first(), "SIP/2.0 200 OK");
+    for listed in [reply, rig.one(BOB, &register(3).text())] {
+        assert!(listed.header("Contact").unwrap().starts_with(&format!("<{uri}>;")), "{listed:?}");
+    }
+}
+
+/// RFC 4475 §3.3.13 and §3.3.14.
+#[test]
+fn what_is_in_the_brackets_is_listed_with_the_uri() {
+    for uri in [
+        "sip:+19725552222@gw1.example.net;unknownparam",
+        "sip:user@example.com?Route=%3Csip:sip.example.com%3E",
+    ] {
+        let mut rig = rig("");
+        let reply = rig.one(BOB, &register(2).line(&format!("m: <{uri}>")).text());
+        assert_eq!(reply.first(), "SIP/2.0 200 OK");
+        for listed in [reply, rig.one(BOB, &register(3).text())] {
+            assert!(listed.header("Contact").unwrap().starts_with(&format!("<{uri}>;")), "{listed:?}");
+        }
+    }
+}
+
+/// RFC 5626 §6.
+#[test]
+fn an_instance_and_its_flow_are_listed() {
+    let mut rig = rig("");
+    let instance = "+sip.instance=\"<urn:uuid:00000000-0000-1000-8000-000A95A0E128>\"";
+    let contact = format!("Contact: <sip:bob@10.0.0.3>;{instance};reg-id=2;expires=300");
+    let reply = rig.one(BOB, &register(1).line(&contact).text());
+    for listed in [reply, rig.one(BOB, &register(2).text())] {
+        let expected = format!("<sip:bob@10.0.0.3>;expires=300;{instance};reg-id=2");
+        assert_eq!(listed.header("Contact"), Some(expected.as_str()));
+    }
+}
+
 /// RFC 5393 §5.3.5: not even where there is none left.
 #[test]
 fn max_breadth_means_nothing_to_a_registrar() {
