@@ -335,29 +335,36 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let limit = (word.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        .filter(|candidate| candidate.len().abs_diff(word.len()) <= limit + 1)
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= limit)
+        .filter_map(|candidate| Some((distance_within(limit, word, candidate)?, candidate)))
         .min()
         .map(|(_, candidate)| candidate)
 }
 
-/// Edit distance with transpositions, ignoring ASCII case; words longer than 64 bytes are never near.
-fn distance(left: &str, right: &str) -> usize {
+/// Edit distance with transpositions, ignoring ASCII case, if it is at most `limit`; words longer than 64 bytes are
+/// never near. Of the table only the diagonal band is computed in which a path can stay within the limit, and none of
+/// it once every path has left it: a file of misspelt words asks for thousands of distances.
+fn distance_within(limit: usize, left: &str, right: &str) -> Option<usize> {
     const LONGEST: usize = 64;
     let (left, right) = (left.as_bytes(), right.as_bytes());
-    if left.len() > LONGEST || right.len() > LONGEST {
-        return usize::MAX;
+    if left.len() > LONGEST || right.len() > LONGEST || left.len().abs_diff(right.len()) > limit {
+        return None;
     }
-    let mut before = [0usize; LONGEST + 1];
-    let mut previous = [0usize; LONGEST + 1];
-    let mut current = [0usize; LONGEST + 1];
-    for (column, slot) in previous.iter_mut().enumerate() {
+    // Further than anything that is looked for.
+    let far = limit + 1;
+    let mut before = [far; LONGEST + 1];
+    let mut previous = [far; LONGEST + 1];
+    let mut current = [far; LONGEST + 1];
+    for (column, slot) in previous.iter_mut().enumerate().take(far) {
         *slot = column;
     }
     for (row, a) in left.iter().enumerate() {
-        current[0] = row + 1;
-        for (column, b) in right.iter().enumerate() {
+        let band = row.saturating_sub(limit)..right.len().min(row + 1 + limit);
+        current.fill(far);
+        if row < limit {
+            current[0] = row + 1;
+        }
+        for column in band {
+            let b = &right[column];
             let same = a.eq_ignore_ascii_case(b);
             let mut cost = previous[column] + usize::from(!same);
             cost = cost.min(previous[column + 1] + 1).min(current[column] + 1);
@@ -368,12 +375,15 @@ fn distance(left: &str, right: &str) -> usize {
             if swapped {
                 cost = cost.min(before[column - 1] + 1);
             }
-            current[column + 1] = cost;
+            current[column + 1] = cost.min(far);
+        }
+        if current.iter().min() > Some(&limit) {
+            return None;
         }
         before = previous;
         previous = current;
     }
-    previous[right.len()]
+    Some(previous[right.len()]).filter(|distance| *distance <= limit)
 }
 
 #[cfg(test)]
@@ -382,9 +392,37 @@ mod tests {
 
     #[test]
     fn a_swap_of_two_letters_is_one_edit() {
-        assert_eq!(distance("t_realy", "t_relay"), 1);
-        assert_eq!(distance("abc", "abc"), 0);
-        assert_eq!(distance("", "abc"), 3);
+        assert_eq!(distance_within(2, "t_realy", "t_relay"), Some(1));
+        assert_eq!(distance_within(2, "abc", "ABC"), Some(0));
+        assert_eq!(distance_within(3, "", "abc"), Some(3));
+        assert_eq!(distance_within(2, "", "abc"), None);
+    }
+
+    /// The definition, without a table.
+    fn edits(left: &[u8], right: &[u8]) -> usize {
+        let ([head @ .., a], [start @ .., b]) = (left, right) else { return left.len().max(right.len()) };
+        let least = edits(head, start) + usize::from(a != b);
+        let least = least.min(edits(head, right) + 1).min(edits(left, start) + 1);
+        match (head, start) {
+            ([head @ .., c], [start @ .., d]) if a == d && c == b => least.min(edits(head, start) + 1),
+            _ => least,
+        }
+    }
+
+    #[test]
+    fn the_band_has_every_distance_within_the_limit() {
+        let words: Vec<String> = (2..1 << 6)
+            .map(|bits: u32| {
+                (0..bits.ilog2()).map(|at| if bits >> at & 1 == 0 { 'a' } else { 'b' }).collect()
+            })
+            .collect();
+        for (left, right) in words.iter().flat_map(|left| words.iter().map(move |right| (left, right))) {
+            let distance = edits(left.as_bytes(), right.as_bytes());
+            for limit in 0..=6 {
+                let expected = Some(distance).filter(|distance| *distance <= limit);
+                assert_eq!(distance_within(limit, left, right), expected, "{left} {right} {limit}");
+            }
+        }
     }
 
     #[test]
