@@ -3,7 +3,9 @@
 use super::story::At;
 use super::{Branch, Court, Oracle, Story, Transaction};
 use crate::noise::CALL_ID;
+use crate::server::Role;
 use crate::text::{Msg, address_of, param, sent_by, uri_of};
+use crate::world::World;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -106,7 +108,7 @@ pub(super) fn others<'m>(msg: &'m Msg, without: &[&str]) -> Vec<&'m (String, Str
     msg.headers.iter().filter(|(name, _)| !without.contains(&name.as_str())).collect()
 }
 
-fn each(court: &mut Court<'_>, judge: fn(&Story<'_>, &Transaction) -> Option<(At, String)>) {
+fn each(court: &mut Court<'_>, judge: impl Fn(&Story<'_>, &Transaction) -> Option<(At, String)>) {
     for story in court.stories {
         for transaction in story.transactions.iter().filter(|transaction| story.is_judged(transaction)) {
             if let Some((at, text)) = judge(story, transaction) {
@@ -182,24 +184,28 @@ fn responses_copy(court: &mut Court<'_>) {
     });
 }
 
-/// What is wrong with the hops that are left. Where none came some are added (RFC 3261 §16.6 item 3): as many as the
-/// server's configuration says, or the proxy core.
-fn hops_fault(asked: &Msg, sent: &Msg) -> Option<String> {
+/// The hops that a server adds where none came (RFC 3261 §16.6 item 3): as many as its configuration says, or the proxy
+/// core where that does not look.
+fn hops_added(world: &World, story: &Story<'_>) -> u32 {
+    let looks = world.servers[story.server].role == Role::Home || !world.plan.lax_edges;
+    if looks { HOPS } else { HOPS_OF_THE_CORE }
+}
+
+/// What is wrong with the hops that are left, if `added` where none came.
+fn hops_fault(asked: &Msg, sent: &Msg, added: u32) -> Option<String> {
     let hops = |msg: &Msg| msg.get("max-forwards").and_then(|value| value.parse::<u32>().ok());
     let (came, left) = (hops(asked), hops(sent));
-    let is_right = match came {
-        Some(came) => left == came.checked_sub(1),
-        None => matches!(left, Some(HOPS | HOPS_OF_THE_CORE)),
-    };
-    (!is_right).then(|| format!("Max-Forwards {left:?} behind {came:?}"))
+    let due = came.map_or(Some(added), |came| came.checked_sub(1));
+    (left != due).then(|| format!("Max-Forwards {left:?} behind {came:?}"))
 }
 
 fn hops_and_vias(court: &mut Court<'_>) {
+    let world = court.world;
     each(court, |story, transaction| {
         let asked = story.msg(transaction.ins[0]);
         for branch in transaction.branches.iter().map(|branch| &story.branches[*branch]) {
             let sent = story.msg(branch.sends[0]);
-            if let Some(text) = hops_fault(asked, sent) {
+            if let Some(text) = hops_fault(asked, sent, hops_added(world, story)) {
                 return Some((branch.sends[0], text));
             }
             let (before, after) = (asked.list("via"), sent.list("via"));
@@ -217,7 +223,8 @@ fn hops_and_vias(court: &mut Court<'_>) {
             let asked = story.msg(*ack);
             for out in sent.iter().filter(|out| story.msg(**out).call_id() == asked.call_id()) {
                 let is_same = story.time(*out) == story.time(*ack) && !asked.call_id().starts_with(CALL_ID);
-                if let Some(text) = hops_fault(asked, story.msg(*out)).filter(|_| is_same) {
+                let fault = hops_fault(asked, story.msg(*out), hops_added(world, story));
+                if let Some(text) = fault.filter(|_| is_same) {
                     court.accuse(story.time(*out), asked.call_id(), format!("an ACK goes on with {text}"));
                 }
                 if story.msg(*out).list("via").len() != asked.list("via").len() + 1 {
