@@ -349,6 +349,8 @@ fn distance_within(limit: usize, left: &str, right: &str) -> Option<usize> {
     if left.len() > LONGEST || right.len() > LONGEST || left.len().abs_diff(right.len()) > limit {
         return None;
     }
+    // Beside letters of either case only signs that no name has are the same.
+    let same = |a: u8, b: u8| a | 0x20 == b | 0x20;
     // Further than anything that is looked for.
     let far = limit + 1;
     let mut before = [far; LONGEST + 1];
@@ -357,27 +359,24 @@ fn distance_within(limit: usize, left: &str, right: &str) -> Option<usize> {
     for (column, slot) in previous.iter_mut().enumerate().take(far) {
         *slot = column;
     }
-    for (row, a) in left.iter().enumerate() {
+    for (row, &a) in left.iter().enumerate() {
         let band = row.saturating_sub(limit)..right.len().min(row + 1 + limit);
         current.fill(far);
         if row < limit {
             current[0] = row + 1;
         }
+        let mut least = current[0];
         for column in band {
-            let b = &right[column];
-            let same = a.eq_ignore_ascii_case(b);
-            let mut cost = previous[column] + usize::from(!same);
+            let b = right[column];
+            let mut cost = previous[column] + usize::from(!same(a, b));
             cost = cost.min(previous[column + 1] + 1).min(current[column] + 1);
-            let swapped = row > 0
-                && column > 0
-                && a.eq_ignore_ascii_case(&right[column - 1])
-                && left[row - 1].eq_ignore_ascii_case(b);
-            if swapped {
+            if row > 0 && column > 0 && same(a, right[column - 1]) && same(left[row - 1], b) {
                 cost = cost.min(before[column - 1] + 1);
             }
             current[column + 1] = cost.min(far);
+            least = least.min(cost);
         }
-        if current.iter().min() > Some(&limit) {
+        if least > limit {
             return None;
         }
         before = previous;
