@@ -65,7 +65,7 @@ pub(crate) struct PlannedTarget {
 }
 
 /// Where one request shall go and how.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Plan {
     bytes: Vec<u8>,
     pub(crate) targets: Vec<PlannedTarget>,

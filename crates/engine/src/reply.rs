@@ -289,16 +289,20 @@ impl<S> Core<S> {
     /// Queues what was appended since `start` unless it would amplify; whether it did.
     #[must_use]
     fn queue(&mut self, request: &Message<'_>, path: Path, start: usize, out: &mut Outbox) -> bool {
-        let len = out.bytes.len() - start;
-        let bound = request.bytes().len() + self.config.limits.amplification_slack;
-        let datagram = is_datagram(self.own.transport(path.listener));
-        if datagram && len > bound && !self.heard.is_known(self.address_hash(path.remote.ip())) {
+        if self.would_amplify(request.bytes(), path, out.bytes.len() - start) {
             out.bytes.truncate(start);
             self.counters.held_back += 1;
             return false;
         }
         out.outputs.push(Output::Send { path, bytes: start..out.bytes.len() });
         true
+    }
+
+    /// Whether an answer of `len` bytes is too long for somebody who has not been heard from twice.
+    fn would_amplify(&self, request: &[u8], path: Path, len: usize) -> bool {
+        let bound = request.len() + self.config.limits.amplification_slack;
+        let datagram = is_datagram(self.own.transport(path.listener));
+        datagram && len > bound && !self.heard.is_known(self.address_hash(path.remote.ip()))
     }
 
     /// Replies in a transaction.
@@ -316,7 +320,7 @@ impl<S> Core<S> {
         }
         if reply.status == 408 && entry.method != Method::Invite {
             // RFC 4320 §4.2: the client knows by itself.
-            self.stay_silent(id, now);
+            self.stay_silent(id, Some(request), now);
             return Ok(());
         }
         let (fix, path) = (entry.fix, entry.reply_path);
@@ -332,6 +336,29 @@ impl<S> Core<S> {
             out.bytes.truncate(start);
         }
         Ok(())
+    }
+
+    /// Writes the 100 of a transaction that will have no final response, before it is due, to where what was sent last is kept.
+    pub(crate) fn write_trying(&mut self, id: EntryId, request: &Message<'_>) {
+        let Some((fix, path)) = self.table.get(id).map(|entry| (entry.fix, entry.reply_path)) else { return };
+        let mut bytes = Vec::new();
+        self.write_reply(request, fix, &Reply::bare(100), &mut bytes);
+        let held_back = self.would_amplify(request.bytes(), path, bytes.len());
+        let Some(entry) = self.table.get_mut(id) else { return };
+        entry.held_back = held_back;
+        self.pool.store(&mut entry.response, &bytes);
+    }
+
+    /// The same of a request that the transaction holds, which it loses.
+    pub(crate) fn write_trying_of_held(&mut self, id: EntryId) {
+        let Some(entry) = self.table.get_mut(id) else { return };
+        let mut bytes = core::mem::take(&mut entry.request);
+        let mut index = core::mem::take(&mut self.spare);
+        if let Ok(request) = Message::parse(&bytes, &mut index) {
+            self.write_trying(id, &request);
+        }
+        self.spare = index;
+        self.pool.drop(&mut bytes);
     }
 
     /// Replies with an error of relaying and the headers that belong to it.

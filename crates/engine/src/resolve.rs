@@ -4,6 +4,7 @@
 
 use crate::io::AskId;
 use crate::mac::Keys;
+use crate::proxy::stateless::Held;
 use crate::table::EntryId;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,14 +24,14 @@ pub(crate) const ADDRESSES_MAX: usize = 4;
 const NAME_BYTES_MAX: usize = 255;
 
 /// Who waits for an answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Waiter {
     /// A branch of a transaction.
     Branch { entry: EntryId, index: u16, name: Box<[u8]> },
     /// A script.
     Script { entry: EntryId },
-    /// Nobody: the answer is for the next one who asks.
-    Nobody { name: Box<[u8]> },
+    /// A request that is forwarded without state.
+    Request { held: Box<Held>, name: Box<[u8]> },
 }
 
 #[derive(Debug)]
@@ -88,7 +89,7 @@ impl Resolver {
     /// Registers a question for a name; `None` when too many are open or it cannot be one.
     pub(crate) fn ask(&mut self, waiter: Waiter) -> Option<AskId> {
         let too_long = match &waiter {
-            Waiter::Branch { name, .. } | Waiter::Nobody { name } => name.len() > NAME_BYTES_MAX,
+            Waiter::Branch { name, .. } | Waiter::Request { name, .. } => name.len() > NAME_BYTES_MAX,
             Waiter::Script { .. } => false,
         };
         if self.open_names >= self.max || too_long {
@@ -112,7 +113,7 @@ impl Resolver {
     /// Whose question it was; `None` for one that is not open.
     pub(crate) fn answered(&mut self, id: AskId) -> Option<Waiter> {
         let waiter = self.open.remove(&id.0);
-        if matches!(waiter, Some(Waiter::Branch { .. } | Waiter::Nobody { .. })) {
+        if matches!(waiter, Some(Waiter::Branch { .. } | Waiter::Request { .. })) {
             self.open_names -= 1;
         }
         waiter
@@ -149,6 +150,8 @@ fn lowered(name: &[u8]) -> impl Iterator<Item = u8> {
 mod tests {
     use super::*;
 
+    const ENTRY: EntryId = EntryId { slot: 0, generation: 0 };
+
     #[test]
     fn answers_are_remembered_for_the_ttl() {
         let mut resolver = Resolver::new(2, &Keys::new([1; 4]));
@@ -164,12 +167,12 @@ mod tests {
     #[test]
     fn open_questions_are_bounded_and_answered_once() {
         let mut resolver = Resolver::new(2, &Keys::new([1; 4]));
-        let name = || Waiter::Nobody { name: lower(b"A.example.") };
+        let name = || Waiter::Branch { entry: ENTRY, index: 0, name: lower(b"A.example.") };
         let id = resolver.ask(name()).unwrap();
         assert!(resolver.ask(name()).is_some());
         assert!(resolver.ask(name()).is_none());
-        assert_eq!(resolver.answered(id), Some(Waiter::Nobody { name: (*b"a.example").into() }));
-        assert_eq!(resolver.answered(id), None);
+        assert!(matches!(resolver.answered(id), Some(Waiter::Branch { name, .. }) if *name == *b"a.example"));
+        assert!(resolver.answered(id).is_none());
         assert!(resolver.ask(name()).is_some());
         assert!(resolver.ask(name()).is_none());
     }
@@ -177,9 +180,8 @@ mod tests {
     #[test]
     fn scripts_that_wait_leave_room_for_names() {
         let mut resolver = Resolver::new(1, &Keys::new([1; 4]));
-        let entry = EntryId { slot: 0, generation: 0 };
-        let ids: Vec<AskId> = (0..10).map(|_| resolver.ask_script(entry)).collect();
-        let name = || Waiter::Nobody { name: lower(b"a.example") };
+        let ids: Vec<AskId> = (0..10).map(|_| resolver.ask_script(ENTRY)).collect();
+        let name = || Waiter::Branch { entry: ENTRY, index: 0, name: lower(b"a.example") };
         assert!(resolver.ask(name()).is_some());
         for id in ids {
             assert!(resolver.answered(id).is_some());

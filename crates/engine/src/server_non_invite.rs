@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  Trying --1xx--> Proceeding --200-699--> Completed --J--> gone
-//!     `--200-699---------------------------^
+//!     |--200-699---------------------------^  ^
+//!     `--no final response will come--> Silent´ (with a 100, at its time)
 //! ```
 //!
 //! RFC 4320 §4.1: the only provisional response is 100, and it goes out when the client's Timer E has reached T2.
@@ -18,7 +19,9 @@ pub(crate) enum ServerNonInvite {
     Trying,
     /// A 100 was sent, or is due; it is sent again.
     Proceeding,
-    /// A final response was sent; it is sent again.
+    /// No final response will be sent, and a 100 is due still.
+    Silent,
+    /// A final response was sent; it is sent again. Or none will be, and what is sent again is the 100, if there was one.
     Completed,
     /// Gone.
     Terminated,
@@ -41,13 +44,16 @@ impl ServerNonInvite {
         }
     }
 
-    /// The client's Timer E has reached T2; whether a 100 is due.
-    pub(crate) fn on_resend(&mut self) -> bool {
-        let due = *self == ServerNonInvite::Trying;
-        if due {
-            *self = ServerNonInvite::Proceeding;
-        }
-        due
+    /// The client's Timer E has reached T2: a 100 is due, if nothing has been sent. Where no final response will come it has
+    /// been written already.
+    pub(crate) fn on_resend(&mut self) -> Emit {
+        let (next, emit) = match self {
+            ServerNonInvite::Trying => (ServerNonInvite::Proceeding, Emit::New),
+            ServerNonInvite::Silent => (ServerNonInvite::Completed, Emit::Again),
+            _ => return Emit::Nothing,
+        };
+        *self = next;
+        emit
     }
 
     /// The user sends a response.
@@ -79,9 +85,15 @@ impl ServerNonInvite {
     }
 
     /// No final response will be sent (RFC 4320 §4.2). The client sends its request again for so long all the same; taken
-    /// for a new one, it would be carried out twice.
+    /// for a new one, it would be carried out twice. The 100 that tells it that somebody is here (§4.1) goes all the same.
     pub(crate) fn on_silence(&mut self, left: Duration, delivery: Delivery) -> Actions {
-        match delivery.unless_reliable(left).filter(|left| !left.is_zero()) {
+        let is_trying = *self == ServerNonInvite::Trying;
+        let stays = if is_trying { Some(left) } else { delivery.unless_reliable(left) };
+        match stays.filter(|left| !left.is_zero()) {
+            Some(after) if is_trying => {
+                *self = ServerNonInvite::Silent;
+                Actions { expire: Arm::After(after), ..Actions::NONE }
+            }
             Some(after) => {
                 *self = ServerNonInvite::Completed;
                 Actions { resend: Arm::Stop, expire: Arm::After(after), ..Actions::NONE }
@@ -129,7 +141,7 @@ mod tests {
         let timers = Timers::default();
         let (mut machine, _) = ServerNonInvite::start(&timers);
         assert_eq!(machine.on_request(), Actions::NONE);
-        assert!(machine.on_resend());
+        assert_eq!(machine.on_resend(), Emit::New);
         assert_eq!(machine.on_response(100, &timers, UDP).emit, Emit::New);
         assert_eq!(machine.on_request().emit, Emit::Again);
         assert_eq!(machine.on_response(200, &timers, UDP).expire, Arm::After(timers.timer_j));
@@ -151,7 +163,7 @@ mod tests {
         let timers = Timers::default();
         let (mut machine, _) = ServerNonInvite::start(&timers);
         assert_eq!(machine.on_response(100, &timers, UDP), Actions::NONE);
-        assert!(machine.on_resend() && !machine.on_resend());
+        assert_eq!((machine.on_resend(), machine.on_resend()), (Emit::New, Emit::Nothing));
         assert_eq!(machine.on_response(100, &timers, UDP).emit, Emit::New);
         let (mut machine, _) = ServerNonInvite::start(&timers);
         assert_eq!(machine.on_response(100, &timers, Delivery::Reliable).emit, Emit::New);

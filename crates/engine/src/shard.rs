@@ -318,9 +318,13 @@ impl<S> Core<S> {
             (Server::Invite(machine), Which::Resend) => machine.on_resend(timers),
             (Server::Invite(machine), Which::Expire) => machine.on_expire(),
             (Server::NonInvite(machine), Which::Resend) => {
-                if machine.on_resend() {
-                    self.keep_transaction(id);
-                    self.reply_local(id, 100, now, out);
+                match machine.on_resend() {
+                    Emit::New => {
+                        self.keep_transaction(id);
+                        self.reply_local(id, 100, now, out);
+                    }
+                    Emit::Again => self.send_response(id, out),
+                    _ => {}
                 }
                 return;
             }
@@ -392,6 +396,13 @@ impl<S> Core<S> {
     }
 
     fn resend_response(&mut self, id: EntryId, out: &mut Outbox) {
+        let before = out.outputs.len();
+        self.send_response(id, out);
+        self.counters.retransmissions_out += (out.outputs.len() - before) as u64;
+    }
+
+    /// Sends the response that the transaction keeps.
+    fn send_response(&mut self, id: EntryId, out: &mut Outbox) {
         let Some(entry) = self.table.get(id) else { return };
         if entry.response.is_empty() {
             return;
@@ -401,7 +412,6 @@ impl<S> Core<S> {
         }
         let (path, bytes) = (entry.reply_path, &entry.response);
         out.send(path, |buffer| buffer.extend_from_slice(bytes));
-        self.counters.retransmissions_out += 1;
     }
 
     /// Tells the server transaction that `bytes` shall go upstream; whether they may.

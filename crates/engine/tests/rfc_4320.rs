@@ -112,12 +112,29 @@ fn a_script_cannot_send_a_408() {
     network.alice(&Request::options(1));
     network.until_ms(31_500);
     network.alice(&Request::options(1));
-    network.assert_quiet(ALICE);
+    assert_eq!(
+        network.sent_at(ALICE, "100"),
+        [3_500, 31_500],
+        "that somebody is here is said all the same (§4.1)"
+    );
+    assert!(network.finals(ALICE, "OPTIONS").is_empty());
     assert_eq!(network.engine.user().count("request OPTIONS"), 1);
     network.settle();
+    network.take(ALICE);
     network.alice(&Request::invite(2));
     assert_eq!(network.labels(ALICE), ["408"]);
     network.settle();
+}
+
+/// §4.1, "without regard to transport": over TCP, too, and nothing is left afterwards.
+#[test]
+fn who_is_not_told_of_a_408_is_told_100_over_tcp_too() {
+    let mut network = over_tcp(Script::reply(408));
+    send_over_tcp(&mut network, &Request::options(1));
+    network.until_ms(30_000);
+    assert_eq!(network.sent_at(CLIENT, "100"), [3_500]);
+    network.settle();
+    assert_eq!(network.all(CLIENT).len(), 1, "{}", network.ladder());
 }
 
 /// §4.2: a failure route that answers a timeout by 408 says nothing either.

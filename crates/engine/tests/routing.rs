@@ -340,6 +340,62 @@ fn a_cancelled_call_is_not_sent_when_its_name_resolves() {
     assert!(["487", "408"].contains(&finals[0].as_str()));
 }
 
+/// RFC 3261 §16.11: without state a request waits for its name as well, its CANCEL behind it, and both go the way that they
+/// would have gone at once.
+#[test]
+fn without_state_a_request_waits_for_its_name() {
+    let mut network = Network::new(Script::stateless());
+    let invite = Request::invite(1).uri("sip:bob@host.example.net");
+    network.alice(&invite);
+    network.until_ms(200);
+    network.alice(&invite.cancel());
+    assert_eq!((network.all(BOB).len(), network.all(ALICE).len()), (0, 0), "{}", network.ladder());
+    network.answer(Answer::Addresses(&[BOB.ip()]));
+    let sent = network.only(BOB, "INVITE");
+    network.answer(Answer::Addresses(&[BOB.ip()]));
+    assert_eq!(network.only(BOB, "CANCEL").branch(), sent.branch());
+    assert_eq!(sent.header("Max-Forwards").as_deref(), Some("69"));
+    // The next one finds the address.
+    network.alice(&invite);
+    assert_eq!(network.only(BOB, "INVITE").branch(), sent.branch());
+    assert!(network.asks.is_empty());
+    network.settle();
+}
+
+/// Where there is no address, or it is not known in time, the sender is told; who sent an ACK is not.
+#[test]
+fn without_state_a_name_without_an_address_is_answered() {
+    let invite = Request::invite(1).uri("sip:bob@nowhere.example.net");
+    let ack = Request::new("ACK", 2).uri("sip:bob@nowhere.example.net");
+    for (answer, after_ms) in
+        [(Answer::Addresses(&[]), 100), (Answer::Failed, 100), (Answer::Addresses(&[BOB.ip()]), 4_100)]
+    {
+        let mut network = Network::new(Script::stateless());
+        network.alice(&invite);
+        network.alice(&ack);
+        network.until_ms(after_ms);
+        network.answer(answer.clone());
+        network.answer(answer);
+        assert_eq!(network.labels(ALICE), ["478"], "{}", network.ladder());
+        assert!(network.all(BOB).is_empty(), "{}", network.ladder());
+        network.settle();
+    }
+}
+
+/// Only so many requests wait for names.
+#[test]
+fn without_state_no_more_requests_wait_than_may() {
+    let mut config = config();
+    config.limits.resolves_max = 1;
+    let mut network = Network::with(config, Script::stateless());
+    network.alice(&Request::invite(1).uri("sip:bob@host.example.net"));
+    network.alice(&Request::invite(2).uri("sip:bob@host.example.net"));
+    assert_eq!(network.labels(ALICE), ["478"]);
+    resolve_to_bob(&mut network, "host.example.net");
+    assert_eq!(network.sent_at(BOB, "INVITE").len(), 1);
+    network.settle();
+}
+
 // --- what may not stand in a Request-URI (RFC 3261 §16.6 item 2) -------------------------------------------------
 
 /// A target's headers and its `method` are not sent, wherever the request goes: also as the last Route of a strict

@@ -212,6 +212,11 @@ fn a_408_to_a_non_invite_is_not_forwarded() {
     assert!(network.sent_at(ALICE, "408").is_empty());
     network.settle();
     assert!(network.sent_at(ALICE, "408").is_empty());
+    assert_eq!(
+        network.sent_at(ALICE, "100"),
+        [3_500],
+        "RFC 4320 §4.1: that somebody is here is said all the same"
+    );
 }
 
 /// RFC 4320 §4.2: whoever gets no final response asks until Timer F; that is the same request still (RFC 3261 §17.2.3).

@@ -769,7 +769,11 @@ impl World {
             return (after, OwnedAnswer::Addresses(right));
         }
         let (fault, after, answer) = match self.outside.below(4) {
-            0 => ("names without an answer", after, OwnedAnswer::Failed),
+            0 => {
+                // Whoever waits must not wait as long as that.
+                let after = if self.outside.chance(50) { 60 * SECOND } else { after };
+                ("names without an answer", after, OwnedAnswer::Failed)
+            }
             1 => ("names that are not there", after, OwnedAnswer::Addresses(Vec::new())),
             // Nobody is there.
             2 => ("wrong names", after, OwnedAnswer::Addresses(vec![IpAddr::from([10, 9, 9, 9])])),

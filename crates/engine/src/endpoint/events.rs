@@ -105,7 +105,12 @@ impl<U: TransactionUser> Endpoint<U> {
             _ => &[],
         };
         match waiter {
-            Waiter::Nobody { name } => self.core.resolver.remember(&name, addresses, now),
+            Waiter::Request { held, name } => {
+                self.core.resolver.remember(&name, addresses, now);
+                let mut index = core::mem::take(&mut self.again);
+                self.core.forward_held(*held, &mut index, now, out);
+                self.again = index;
+            }
             Waiter::Branch { entry, index, name } => {
                 self.core.resolver.remember(&name, addresses, now);
                 self.resolved(entry, index, addresses, now, out);

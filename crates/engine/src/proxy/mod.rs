@@ -38,8 +38,8 @@ impl<S> RequestContext<'_, S> {
     ///
     /// # Errors
     ///
-    /// See [`RelayError`]. A next hop whose name is not known yet is [`RelayError::Unresolvable`]; a retransmission
-    /// finds its address.
+    /// See [`RelayError`]. A request whose next hop has a name that is not known yet waits for its address; if there is none
+    /// within [`Timers::resolve`](crate::Timers), it is answered as by [`RelayError::Unresolvable`].
     pub fn forward(&mut self, destination: Option<&[u8]>) -> Result<(), RelayError> {
         if destination.is_some() {
             self.plan.set_destination(0, destination);

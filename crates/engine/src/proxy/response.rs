@@ -5,6 +5,7 @@ use crate::context::{Arrival, RelayError};
 use crate::io::{Outbox, Output, Path};
 use crate::machine::{Actions, Arm, Emit, Report};
 use crate::proxy::loop_detection::has_second_via;
+use crate::server_non_invite::ServerNonInvite;
 use crate::shard::{Core, TRANSPORT_ERROR_SCAN_MAX};
 use crate::table::EntryId;
 use crate::transaction::{Best, Cancel, Client, Server};
@@ -155,13 +156,14 @@ impl<S> Core<S> {
             return Verdict::Forward;
         }
         if !is_answered {
-            self.stay_silent(id, now);
+            self.stay_silent(id, None, now);
         }
         Verdict::Absorbed
     }
 
-    /// Ends a non-INVITE transaction without a final response (RFC 4320 §4.2).
-    pub(crate) fn stay_silent(&mut self, id: EntryId, now: Instant) {
+    /// Ends a non-INVITE transaction without a final response (RFC 4320 §4.2). The request is that of the transaction where the
+    /// caller has not taken it.
+    pub(crate) fn stay_silent(&mut self, id: EntryId, request: Option<&Message<'_>>, now: Instant) {
         let Some(path) = self.table.get(id).map(|entry| entry.path) else { return };
         let delivery = self.delivery(path.listener);
         let Some(entry) = self.table.get_mut(id) else { return };
@@ -169,7 +171,13 @@ impl<S> Core<S> {
         // The client's Timer F, and what is in the network then.
         let left = (entry.created + self.config.timers.timer_f + self.config.timers.t4).since(now);
         let actions = machine.on_silence(left, delivery);
+        let is_due = *machine == ServerNonInvite::Silent;
         self.arm_server(id, actions, now);
+        match request {
+            Some(request) if is_due => self.write_trying(id, request),
+            None if is_due => self.write_trying_of_held(id),
+            _ => {}
+        }
         self.finish(id, 0);
     }
 
@@ -338,7 +346,7 @@ impl<S> Core<S> {
         let Some(entry) = self.table.get_mut(id) else { return };
         let late = entry.is_given_up(self.config.timers.timer_f, now);
         if entry.method != Method::Invite && (status == 408 || late) {
-            self.stay_silent(id, now);
+            self.stay_silent(id, None, now);
             return;
         }
         self.reply_local(id, if status == 503 { 500 } else { status }, now, out);

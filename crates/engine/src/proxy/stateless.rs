@@ -5,18 +5,30 @@ use crate::branch::{OwnBranch, is_magic};
 use crate::context::{Arrival, RelayError};
 use crate::io::{Ask, FlowId, Outbox, Output};
 use crate::mac::Purpose;
-use crate::plan::Plan;
+use crate::plan::{Plan, Work};
 use crate::proxy::forward::Copy;
 use crate::proxy::target::NextHop;
 use crate::resolve::{Waiter, lower};
 use crate::shard::Core;
 use crate::transaction::KEY_INLINE;
+use alloc::boxed::Box;
 use alloc::string::String;
 use sip::{Edits, Instant, Message, Method, Via};
 use smallvec::SmallVec;
 
+/// A request without state that waits for the address of its next hop. There are at most
+/// [`Limits::resolves_max`](crate::Limits::resolves_max) of them.
+#[derive(Debug)]
+pub(crate) struct Held {
+    bytes: Box<[u8]>,
+    work: Work,
+    arrival: Arrival,
+    /// Nobody is served by an answer that comes later.
+    until: Instant,
+}
+
 impl<S> Core<S> {
-    /// Forwards a request to target 0.
+    /// Forwards a request to target 0; at once, or when the address of its next hop is known.
     pub(crate) fn forward_stateless(
         &mut self,
         message: &Message<'_>,
@@ -35,8 +47,8 @@ impl<S> Core<S> {
         let way = match self.next_hop(message, plan, 0, &arrival.path, now)? {
             NextHop::Way(way) => way,
             NextHop::Name(name) => {
-                self.ask_for_next_time(name, now, out);
-                return Err(RelayError::Unresolvable);
+                let name = lower(name);
+                return self.hold(name, message, plan, edits, arrival, now, out);
             }
         };
         let via = message.via_top().map_err(|_| RelayError::BadRequest)?;
@@ -79,14 +91,50 @@ impl<S> Core<S> {
         self.keys.mac(Purpose::Stateless, &[&key])
     }
 
-    /// Nobody can wait without state: this message is lost, and its retransmission finds the answer.
-    fn ask_for_next_time(&mut self, name: &[u8], now: Instant, out: &mut Outbox) {
-        let name = lower(name);
+    /// Keeps a request until the address of its next hop is known: the 478 that would be all there is to say otherwise would
+    /// end it for its sender, and over a stream there is no retransmission that might fare better.
+    #[allow(clippy::too_many_arguments)]
+    fn hold(
+        &mut self,
+        name: Box<[u8]>,
+        message: &Message<'_>,
+        plan: &mut Plan,
+        edits: &Edits,
+        arrival: &Arrival,
+        now: Instant,
+        out: &mut Outbox,
+    ) -> Result<(), RelayError> {
         let host = String::from_utf8_lossy(&name).into_owned();
-        if let Some(id) = self.resolver.ask(Waiter::Nobody { name }) {
-            self.counters.resolves += 1;
-            let deadline = now + self.config.timers.resolve;
-            out.outputs.push(Output::Ask { id, ask: Ask::Resolve { host }, deadline });
+        let until = now + self.config.timers.resolve;
+        let work = Work { edits: edits.clone(), plan: plan.clone() };
+        let held = Box::new(Held { bytes: message.bytes().into(), work, arrival: *arrival, until });
+        let waiter = Waiter::Request { held, name };
+        let Some(id) = self.resolver.ask(waiter) else { return Err(RelayError::Unresolvable) };
+        self.counters.resolves += 1;
+        out.outputs.push(Output::Ask { id, ask: Ask::Resolve { host }, deadline: until });
+        plan.forwarded = true;
+        Ok(())
+    }
+
+    /// Sends a request on whose next hop has its answer now, in `resolver`; `index` is room for its lines. What cannot be sent
+    /// is answered, an ACK excepted.
+    pub(crate) fn forward_held(
+        &mut self,
+        held: Held,
+        index: &mut sip::Index,
+        now: Instant,
+        out: &mut Outbox,
+    ) {
+        let Held { bytes, work: Work { mut edits, mut plan }, arrival, until } = held;
+        let Ok(message) = Message::parse(&bytes, index) else { return };
+        let sent = match now > until {
+            true => Err(RelayError::Unresolvable),
+            false => self.forward_stateless(&message, &mut plan, &mut edits, &arrival, now, out),
+        };
+        if let Err(error) = sent
+            && message.method() != Method::Ack
+        {
+            let _ = self.reply_error(None, &message, &arrival, Some(error), now, out);
         }
     }
 }

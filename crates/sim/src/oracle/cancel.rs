@@ -19,7 +19,8 @@ pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
         name: "cancel-answered",
         section: "RFC 3261 §9.2, §16.10",
-        says: "A CANCEL of an INVITE that is here is answered 200, at once, and each copy of it.",
+        says: "A CANCEL of an INVITE that is here is answered 200, at once, and each copy of it; one of a request that \
+            never came is not.",
         judge: cancel_answered,
     },
     Oracle {
@@ -123,6 +124,10 @@ fn cancel_answered(court: &mut Court<'_>) {
         for transaction in story.transactions.iter().filter(|t| t.method == "CANCEL" && story.is_judged(t)) {
             let first = transaction.ins[0];
             let at = story.time(first);
+            if is_of_nothing(story, transaction) {
+                let text = "a CANCEL of a request that never came was answered 200".to_owned();
+                court.accuse(at, &transaction.call_id, text);
+            }
             let of_this = |other: &&Transaction| other.method == "INVITE" && other.cancels.contains(&first);
             let Some(invite) = story.transactions.iter().find(of_this) else { continue };
             let alive = story.is_judged(invite) && story.remembers(invite, at) && !invite.branches.is_empty();
@@ -144,6 +149,18 @@ fn cancel_answered(court: &mut Court<'_>) {
             }
         }
     }
+}
+
+/// Whether a CANCEL was answered 200 here though no request with its branch has come (RFC 3261 §9.2, §16.10).
+fn is_of_nothing(story: &Story<'_>, transaction: &Transaction) -> bool {
+    let accepted = story.first(&transaction.outs, 200..300).filter(|_| transaction.branches.is_empty());
+    let Some(out) = accepted else { return false };
+    let cancel = story.msg(transaction.ins[0]);
+    let is_its = |other: &Transaction| {
+        let asked = story.msg(other.ins[0]);
+        other.method != "CANCEL" && (asked.branch(), asked.sent_by()) == (cancel.branch(), cancel.sent_by())
+    };
+    !story.transactions.iter().any(|other| other.ins[0] < out && is_its(other))
 }
 
 fn cancel_form(court: &mut Court<'_>) {

@@ -9,6 +9,7 @@ mod invented;
 mod invite;
 mod loops;
 mod messages;
+mod refusals;
 mod registrar;
 mod rest;
 mod story;
@@ -42,6 +43,7 @@ pub const ORACLES: &[&[Oracle]] = &[
     cancel::ORACLES,
     timers::ORACLES,
     messages::ORACLES,
+    refusals::ORACLES,
     invented::ORACLES,
     streams::ORACLES,
     changes::ORACLES,

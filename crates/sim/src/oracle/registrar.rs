@@ -3,7 +3,7 @@
 //! possibilities; a 200 leaves one.
 
 use super::story::At;
-use super::{Court, Oracle, Story};
+use super::{Court, Oracle, Story, Transaction};
 use crate::faults::{Keeping, SECOND};
 use crate::text::{Msg, param, uri_of, user_of};
 use crate::trace::{Micros, Shard, What};
@@ -33,7 +33,8 @@ pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
         name: "targets",
         section: "RFC 3261 §16.5, §10.3",
-        says: "A request goes to contacts that are bound to its user, and is not refused while there is one.",
+        says: "A request goes to contacts that are bound to its user, is not refused while there is one, and an INVITE has \
+            not failed before all of them were tried.",
         judge: |court| judge(court, Question::Targets),
     },
 ];
@@ -118,6 +119,8 @@ struct Model<'w> {
     /// How long a REGISTER may wait whose answer is held back, if answers are; each copy of it waits for one of
     /// its own.
     held: Option<Micros>,
+    /// Whether nothing keeps the server from trying a contact: it has room, and needs neither names nor connections.
+    has_all: bool,
 }
 
 fn judge(court: &mut Court<'_>, question: Question) {
@@ -143,6 +146,7 @@ fn judge(court: &mut Court<'_>, question: Question) {
         clock: 0,
         rounding,
         held,
+        has_all: !plan.refuses() && plan.dns == 0 && plan.tcp == 0 && plan.link.mtu == 0,
     };
     let mut owners = BTreeMap::new();
     for (number, transaction) in story.transactions.iter().enumerate() {
@@ -383,11 +387,33 @@ impl Model<'_> {
         let refused =
             transaction.outs.iter().any(|out| self.story.status(*out) == 404 && self.story.time(*out) == now);
         let is_second = user_of(msg.uri()) != user;
+        if let Some(uri) = self.untried(transaction, user, now).filter(|_| !is_second) {
+            return Some(format!("a call of {user} failed, and {uri}, which is bound, was not tried"));
+        }
         let bound = self.of_user(user).find(|(_, contact)| contact.must_be_bound(now, self.rounding));
         if let Some(((_, uri), _)) = bound.filter(|_| refused && !is_second) {
             return Some(format!("a request for {user} was refused though {uri} is bound"));
         }
         None
+    }
+
+    /// A contact of a user that an INVITE, which came now and failed, was not sent to (RFC 3261 §16.6, §16.7 item 6): none is
+    /// left out but for another's 2xx or 6xx, for a CANCEL, or for want of something.
+    fn untried<'m>(&'m self, transaction: &Transaction, user: &'m str, now: Micros) -> Option<&'m str> {
+        let story = self.story;
+        let failure = story.first(&transaction.outs, 200..700)?;
+        let branches = || transaction.branches.iter().map(|branch| &story.branches[*branch]);
+        let is_decided = branches().flat_map(|branch| &branch.responses).any(|response| {
+            let status = story.status(*response);
+            (200..300).contains(&status) || status >= 600
+        });
+        let has_failed = transaction.method == "INVITE" && story.status(failure) >= 300 && self.has_all;
+        if !has_failed || is_decided || !transaction.cancels.is_empty() || branches().next().is_none() {
+            return None;
+        }
+        let bound = self.of_user(user).filter(|(_, contact)| contact.must_be_bound(now, self.rounding));
+        let mut uris = bound.map(|((_, uri), _)| uri.as_str());
+        uris.find(|uri| branches().all(|branch| story.msg(branch.sends[0]).uri() != *uri))
     }
 
     /// A shard died: what waited for its answer there gets none. Bindings are not its own, and stay.
@@ -472,6 +498,7 @@ mod tests {
             clock: 0,
             rounding: 0,
             held,
+            has_all: false,
         };
         for at in 0..script.trace().entries.len() {
             let msg = story.msg(at);

@@ -57,7 +57,7 @@ pub(super) const ORACLES: &[Oracle] = &[
         name: "trying-when-late",
         section: "RFC 4320 §4.1",
         says: "A request that is no INVITE gets no provisional response but 100, and that not before Timer E \
-            reaches T2.",
+            reaches T2, and then, if nothing else has come of it.",
         judge: trying_when_late,
     },
     Oracle {
@@ -296,20 +296,29 @@ fn nothing_late(court: &mut Court<'_>) {
 fn trying_when_late(court: &mut Court<'_>) {
     for story in court.stories {
         for transaction in story.transactions.iter().filter(|t| t.method != "INVITE" && story.is_judged(t)) {
-            let begun = story.time(transaction.ins[0]);
+            // T1 + 2*T1 + 4*T1: then the interval is T2.
+            let due = story.time(transaction.ins[0]) + 7 * T1;
             for &out in transaction.outs.iter().filter(|out| story.status(**out) < 200) {
                 let (status, at) = (story.status(out), story.time(out));
-                // T1 + 2*T1 + 4*T1: then the interval is T2.
-                if status != 100 || at < begun + 7 * T1 {
-                    court.accuse(
-                        at,
-                        &transaction.call_id,
-                        format!("{} was answered {status} too early", transaction.method),
-                    );
+                if status != 100 || at < due {
+                    let text = format!("{} was answered {status} too early", transaction.method);
+                    court.accuse(at, &transaction.call_id, text);
                 }
+            }
+            if is_silent(story, transaction, due + LATE) {
+                let text = format!("{} was not answered 100 after 3.5 s", transaction.method);
+                court.accuse(due, &transaction.call_id, text);
             }
         }
     }
+}
+
+/// Whether a request that was sent on with state had no response at all by then.
+fn is_silent(story: &Story<'_>, transaction: &Transaction, then: Micros) -> bool {
+    // A CANCEL that belongs to nothing is sent on without state (RFC 3261 §16.10).
+    let has_state = transaction.method != "CANCEL" && !transaction.branches.is_empty();
+    let answered = transaction.outs.first().is_some_and(|out| story.time(*out) <= then);
+    has_state && !answered && story.remembers(transaction, then)
 }
 
 fn same_bytes(court: &mut Court<'_>) {

@@ -122,7 +122,7 @@ impl Server {
         let mut index = Index::new();
         let answer = Message::parse(&bytes, &mut index).ok()?;
         let mut written = Vec::new();
-        Unsaved::write_failure(&answer, status, b"", &mut written);
+        Unsaved::write_failure(&answer, status, b"Retry-After: 5\r\n", &mut written);
         Some(deed_of(shard, path, written))
     }
 }
