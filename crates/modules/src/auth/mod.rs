@@ -21,7 +21,7 @@ pub use window::NonceWindow;
 pub(crate) use functions::role_of;
 pub(crate) use guard::{Admission, Attempt, GuardLimits, Pass};
 pub(crate) use identity::{Identity, is_identity, split_username, without_escapes};
-pub(crate) use nonce::{Nonce, NonceKey, NonceState, NonceText};
+pub(crate) use nonce::{Nonce, NonceKey, NonceText};
 pub(crate) use settings::read;
 pub(crate) use window::{Count, NonceUse};
 

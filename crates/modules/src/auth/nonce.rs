@@ -22,10 +22,6 @@ const SHOWN_BYTES: usize = 15;
 /// Characters of a nonce: a multiple of four, so that there is no padding.
 pub(crate) const NONCE_CHARS: usize = BYTES / 3 * 4;
 
-/// Seconds by which the clocks of two nodes with one key may differ. A nonce from further ahead was made before
-/// this clock was put back.
-pub(crate) const CLOCK_DRIFT_SECS: u32 = 5;
-
 /// Everything keyed that authentication needs, made once from the server's secret. `Debug` shows nothing of it.
 #[derive(Clone)]
 pub(crate) struct NonceKey {
@@ -58,16 +54,14 @@ pub(crate) struct Nonce {
     pub(crate) issued_secs: u32,
 }
 
-/// Whose a nonce is.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NonceState {
-    /// Ours, and it has not expired.
-    Fresh(Nonce),
-    /// Ours, and it has expired, or this clock has been put back since: credentials with it are *stale*.
-    Expired(Nonce),
-    /// Not ours, of another key, or for another realm: challenge as if there were no credentials.
-    Foreign,
+impl Nonce {
+    /// Whether it has not expired at `now_secs` since 1970. One from more than `drift_secs` ahead, by which the clocks of two
+    /// nodes with one key may differ, was made before this clock was put back.
+    pub(crate) fn is_young(&self, now_secs: u64, expire_secs: u32, drift_secs: u32) -> bool {
+        let now = seconds(now_secs);
+        let (ahead, age) = (self.issued_secs.saturating_sub(now), now.saturating_sub(self.issued_secs));
+        ahead <= drift_secs && age <= expire_secs
+    }
 }
 
 /// A nonce as it is written: base64url (RFC 4648 §5), so that nothing has to be escaped.
@@ -115,26 +109,18 @@ impl NonceKey {
         NonceText(encode(&bytes))
     }
 
-    /// Whose `nonce` is, at `now_secs` since 1970, if nonces for `realm` expire after `expire_secs`. Takes as
-    /// long whichever byte of the code is wrong.
-    pub(crate) fn check(&self, realm: &[u8], nonce: &[u8], now_secs: u64, expire_secs: u32) -> NonceState {
-        let Some(bytes) = decode(nonce) else { return NonceState::Foreign };
+    /// A nonce that was made with this key for `realm`; `None`: it is not ours, and credentials with it are none. Takes as long
+    /// whichever byte of the code is wrong.
+    pub(crate) fn read(&self, realm: &[u8], nonce: &[u8]) -> Option<Nonce> {
+        let bytes = decode(nonce)?;
         let code = self.code(&bytes, realm);
         let shown = &bytes[TIME_BYTES + RANDOM_BYTES..];
         if !same_mac(shown, &code[..SHOWN_BYTES]) {
-            return NonceState::Foreign;
+            return None;
         }
         let [.., identity, _] = words(&code);
         let [a, b, c, d, ..] = bytes;
-        let nonce = Nonce { identity, issued_secs: u32::from_be_bytes([a, b, c, d]) };
-        let now = seconds(now_secs);
-        let ahead = nonce.issued_secs.saturating_sub(now);
-        let age = now.saturating_sub(nonce.issued_secs);
-        if ahead > CLOCK_DRIFT_SECS || age > expire_secs {
-            NonceState::Expired(nonce)
-        } else {
-            NonceState::Fresh(nonce)
-        }
+        Some(Nonce { identity, issued_secs: u32::from_be_bytes([a, b, c, d]) })
     }
 
     /// What tells a retransmission from another request: a keyed hash of the parts of it that do.
@@ -243,23 +229,16 @@ mod tests {
         NonceKey::new(b"a secret")
     }
 
-    fn fresh(state: NonceState) -> Option<Nonce> {
-        match state {
-            NonceState::Fresh(nonce) => Some(nonce),
-            _ => None,
-        }
-    }
-
     #[test]
     fn a_nonce_is_known_wherever_the_key_is() {
         let text = key().issue(REALM, NOW, 7);
-        let nonce = fresh(key().check(REALM, text.as_bytes(), NOW + 1, 300)).unwrap();
+        let nonce = key().read(REALM, text.as_bytes()).unwrap();
         assert_eq!(u64::from(nonce.issued_secs), NOW);
         // The same arguments make the same; any other makes another, with another identity.
         assert_eq!(text, key().issue(REALM, NOW, 7));
         for other in [key().issue(REALM, NOW, 8), key().issue(REALM, NOW + 1, 7)] {
             assert_ne!(text, other);
-            let other = fresh(key().check(REALM, other.as_bytes(), NOW + 1, 300)).unwrap();
+            let other = key().read(REALM, other.as_bytes()).unwrap();
             assert_ne!(nonce.identity, other.identity);
         }
     }
@@ -280,7 +259,7 @@ mod tests {
         for (key, realm) in
             [(NonceKey::new(b"another secret"), REALM), (key(), b"atlanta.com"), (NonceKey::new(b""), REALM)]
         {
-            assert_eq!(key.check(realm, text.as_bytes(), NOW, 300), NonceState::Foreign);
+            assert_eq!(key.read(realm, text.as_bytes()), None);
         }
     }
 
@@ -291,8 +270,7 @@ mod tests {
             for byte in 0..=u8::MAX {
                 let mut wrong = text.as_bytes().to_vec();
                 wrong[at] = byte;
-                let state = key().check(REALM, &wrong, NOW, 300);
-                assert_eq!(state == NonceState::Foreign, wrong != text.as_bytes(), "{at} {byte}");
+                assert_eq!(key().read(REALM, &wrong).is_none(), wrong != text.as_bytes(), "{at} {byte}");
             }
         }
     }
@@ -304,38 +282,35 @@ mod tests {
         let many = [b'A'; 4_096];
         let padded = [&text.as_bytes()[..35], b"="].concat();
         for wrong in [&b""[..], b"n", &text.as_bytes()[1..], &long, &padded, &many[..NONCE_CHARS], &many] {
-            assert_eq!(key().check(REALM, wrong, NOW, 300), NonceState::Foreign);
+            assert_eq!(key().read(REALM, wrong), None);
         }
+    }
+
+    /// Whether one that was made at `NOW` is young.
+    fn is_young(now: u64, expire: u32) -> bool {
+        let nonce = key().read(REALM, key().issue(REALM, NOW, 7).as_bytes()).unwrap();
+        nonce.is_young(now, expire, 3)
     }
 
     #[test]
     fn it_expires() {
-        let text = key().issue(REALM, NOW, 7);
-        let state = |now: u64, expire: u32| key().check(REALM, text.as_bytes(), now, expire);
-        assert!(fresh(state(NOW + 300, 300)).is_some());
-        assert!(
-            matches!(state(NOW + 301, 300), NonceState::Expired(nonce) if u64::from(nonce.issued_secs) == NOW)
-        );
-        assert!(fresh(state(NOW, 0)).is_some());
-        assert!(matches!(state(NOW + 1, 0), NonceState::Expired(_)));
-        assert!(fresh(state(NOW + 86_400, u32::MAX)).is_some());
-        assert!(matches!(state(u64::MAX, 300), NonceState::Expired(_)));
+        assert!(is_young(NOW + 300, 300) && !is_young(NOW + 301, 300));
+        assert!(is_young(NOW, 0) && !is_young(NOW + 1, 0));
+        assert!(is_young(NOW + 86_400, u32::MAX) && !is_young(u64::MAX, 300));
     }
 
     #[test]
-    fn a_nonce_from_before_the_clock_was_put_back_is_stale() {
-        let text = key().issue(REALM, NOW, 7);
-        let state = |now: u64| key().check(REALM, text.as_bytes(), now, 300);
-        assert!(fresh(state(NOW - 5)).is_some(), "another node's clock may be a little ahead");
-        assert!(matches!(state(NOW - 6), NonceState::Expired(_)));
-        assert!(matches!(state(0), NonceState::Expired(_)));
+    fn a_nonce_from_before_the_clock_was_put_back_is_not_young() {
+        assert!(is_young(NOW - 3, 300), "another node's clock may be a little ahead");
+        assert!(!is_young(NOW - 4, 300) && !is_young(0, 300));
     }
 
     #[test]
     fn clocks_without_a_battery_and_clocks_of_the_far_future_are_no_trouble() {
         for now in [0, 1, u64::from(u32::MAX), u64::MAX] {
             let text = key().issue(REALM, now, u64::MAX);
-            assert!(fresh(key().check(REALM, text.as_bytes(), now, 300)).is_some(), "{now}");
+            let nonce = key().read(REALM, text.as_bytes()).unwrap();
+            assert!(nonce.is_young(now, 300, 3), "{now}");
         }
     }
 
@@ -344,7 +319,7 @@ mod tests {
         let mut identities: Vec<u64> = Vec::new();
         for random in 0..4_096 {
             let text = key().issue(REALM, NOW, random);
-            let identity = fresh(key().check(REALM, text.as_bytes(), NOW, 300)).unwrap().identity;
+            let identity = key().read(REALM, text.as_bytes()).unwrap().identity;
             let bytes = decode(text.as_bytes()).unwrap();
             assert!(!bytes.windows(8).any(|eight| eight == identity.to_le_bytes()));
             identities.push(identity);
@@ -379,7 +354,7 @@ mod tests {
         // base64.urlsafe_b64encode(… + code[:15]). A node of another version must know these, too.
         let text = key().issue(REALM, NOW, 7);
         assert_eq!(format!("{text:?}"), "arE7gAcAAAAAAAAAz5S1dO0Sa_9f8Y2BDSwF");
-        let identity = fresh(key().check(REALM, text.as_bytes(), NOW, 300)).unwrap().identity;
+        let identity = key().read(REALM, text.as_bytes()).unwrap().identity;
         assert_eq!(identity, 0x7222_fcca_9a45_d9ce);
     }
 }

@@ -4,9 +4,7 @@
 //! source may try at all; the response; the nonce's age; its count. A nonce is judged after the response, so that only
 //! who knows the secret can use counts up, and so that `stale=true` is said to nobody else (RFC 7616 §3.3).
 
-use super::{
-    Admission, Algorithms, Attempt, Count, Nonce, NonceState, NonceUse, Pass, code, without_escapes,
-};
+use super::{Admission, Algorithms, Attempt, Count, Nonce, NonceUse, Pass, code, without_escapes};
 use crate::auth_db::Said;
 use crate::log::Level;
 use crate::run::{Authenticated, REPLY_HEADERS_MAX, Run};
@@ -183,16 +181,10 @@ fn find<'m>(run: &mut Run<'_, 'm>, role: Role, realm: &[u8]) -> Result<Chosen<'m
 /// What a nonce is worth; `None` for one that is not ours.
 fn standing(run: &Run<'_, '_>, scope: &[u8], nonce: &[u8]) -> Option<Standing> {
     let (settings, now) = (&run.settings.auth, nonce_secs(run));
-    let nonce = match run.auth.key.check(scope, nonce, now, settings.nonce_expire_secs) {
-        NonceState::Fresh(nonce) | NonceState::Expired(nonce) => nonce,
-        NonceState::Foreign => return None,
-    };
-    let issued = u64::from(nonce.issued_secs);
-    let (ahead, age) = (issued.saturating_sub(now), now.saturating_sub(issued));
+    let nonce = run.auth.key.read(scope, nonce)?;
     // The counts of a run that has ended are forgotten, and what it accepted must not be accepted once more.
-    let of_this_run = issued > run.environment.started_unix_secs;
-    let young =
-        of_this_run && ahead <= settings.nonce_drift_secs.into() && age <= settings.nonce_expire_secs.into();
+    let of_this_run = u64::from(nonce.issued_secs) > run.environment.started_unix_secs;
+    let young = of_this_run && nonce.is_young(now, settings.nonce_expire_secs, settings.nonce_drift_secs);
     Some(if young { Standing::Fresh(nonce) } else { Standing::Old })
 }
 
