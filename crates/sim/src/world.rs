@@ -224,6 +224,9 @@ impl World {
             let tcp = prng.chance(plan.tcp);
             let own = Prng::part(plan.seed, &format!("phone {index}"));
             let mut phone = Phone::new(phone_address(index), user, tcp, server_address(0), home, own);
+            if Prng::part(plan.seed, &format!("ports {index}")).chance(30) {
+                phone.speak_elsewhere();
+            }
             if plan.digest.is_some() {
                 phone.set_keys(Keys::draw(Prng::part(plan.seed, &format!("keys {index}"))));
             }
@@ -674,7 +677,7 @@ impl World {
         self.note_due(phone);
         for (way, bytes) in std::mem::take(&mut self.phones[phone].out) {
             match way {
-                Way::Datagram(to) => self.send(from, to, bytes),
+                Way::Datagram(to) => self.send(self.phones[phone].sends_from(&bytes), to, bytes),
                 Way::Stream(stream) => self.answer_on(stream, from, bytes),
                 Way::Connect(to) => match self.streams.find(from, to).or_else(|| self.open(from, to)) {
                     Some(stream) => {

@@ -18,6 +18,8 @@ pub struct Habits {
     pub rport: bool,
     /// Its Via names an address that it is not seen at, as behind a NAT.
     pub hides: bool,
+    /// It sends its requests from another port than it listens at, which its Via names (RFC 3261 §18.2.2).
+    pub elsewhere: bool,
     /// Its preference as a contact, 1 to 9 tenths.
     pub q: u64,
     /// Max-Forwards of its requests; `None`: it knows no such thing, as by RFC 2543.
@@ -46,6 +48,7 @@ impl Habits {
         Habits {
             rport: prng.chance(60),
             hides: prng.chance(20),
+            elsewhere: false,
             q: prng.between(1, 9).min(5),
             max_forwards: *prng.pick(&HOPS),
             accepts: *prng.pick(&[100, 90, 50, 10]),
@@ -70,6 +73,7 @@ impl Habits {
         Habits {
             rport: true,
             hides: false,
+            elsewhere: false,
             q: 5,
             max_forwards: Some(70),
             accepts: 100,

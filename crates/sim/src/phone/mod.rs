@@ -257,6 +257,17 @@ impl Phone {
         (format!("SIP/2.0/{transport} {host};branch={branch}{rport}"), branch)
     }
 
+    /// From now on requests leave by another port than responses come to, unless they are to come to where it left (RFC 3581).
+    pub fn speak_elsewhere(&mut self) {
+        self.habits.elsewhere = !self.habits.rport;
+    }
+
+    /// The address that a datagram leaves by.
+    pub fn sends_from(&self, bytes: &[u8]) -> SocketAddr {
+        let is_elsewhere = self.habits.elsewhere && !bytes.starts_with(b"SIP/2.0 ");
+        SocketAddr::new(self.address.ip(), self.address.port() + if is_elsewhere { 1_000 } else { 0 })
+    }
+
     /// A request with the headers that every one has (RFC 3261 §8.1.1); its branch.
     fn request(&mut self, method: &str, uri: &str, headers: Vec<(&str, String)>, way: Way) -> (Msg, String) {
         let (via, branch) = self.via(if way.is_reliable() { "TCP" } else { "UDP" });
