@@ -3,15 +3,13 @@
 //! Other oracles judge what has to be refused; without this one a server that refuses everything would please
 //! them all.
 
+use super::registrar::CONTACTS_MAX;
 use super::story::At;
 use super::{Court, Oracle, Story, Transaction};
 use crate::digest::{credentials_header, ours};
 use crate::faults::{Plan, SECOND};
 use crate::text::{Msg, uri_of, user_of};
 use std::collections::BTreeSet;
-
-/// `max_contacts` of the servers' configurations.
-const CONTACTS_MAX: usize = 4;
 
 pub(super) const ORACLES: &[Oracle] = &[Oracle {
     name: "refused-for-a-reason",

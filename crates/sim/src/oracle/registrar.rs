@@ -20,6 +20,8 @@ const HELD: Micros = 2 * SECOND;
 const DEFAULT_EXPIRES: u64 = 300;
 /// `min_expires` of the servers' configurations (s): shorter intervals are made as long.
 const MIN_EXPIRES: u64 = 30;
+/// `max_contacts` of the servers' configurations.
+pub(super) const CONTACTS_MAX: usize = 4;
 
 pub(super) const ORACLES: &[Oracle] = &[
     Oracle {
@@ -332,6 +334,9 @@ impl Model<'_> {
             .into_iter()
             .map(|value| (uri_of(value), param(value, "expires").and_then(|value| value.parse().ok())))
             .collect();
+        if named.len() > CONTACTS_MAX {
+            return Some(format!("a 200 names {} contacts where {CONTACTS_MAX} may be", named.len()));
+        }
         // What it names is what was bound when it was written; others may have come since.
         let is_calm = self
             .of_user(&user)
