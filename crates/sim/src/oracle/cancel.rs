@@ -20,7 +20,7 @@ pub(super) const ORACLES: &[Oracle] = &[
         name: "cancel-answered",
         section: "RFC 3261 §9.2, §16.10",
         says: "A CANCEL of an INVITE that is here is answered 200, at once, and each copy of it; one of a request that \
-            never came is not.",
+            is not known is not.",
         judge: cancel_answered,
     },
     Oracle {
@@ -125,7 +125,7 @@ fn cancel_answered(court: &mut Court<'_>) {
             let first = transaction.ins[0];
             let at = story.time(first);
             if is_of_nothing(story, transaction) {
-                let text = "a CANCEL of a request that never came was answered 200".to_owned();
+                let text = "a CANCEL of a request that is not known was answered 200".to_owned();
                 court.accuse(at, &transaction.call_id, text);
             }
             let of_this = |other: &&Transaction| other.method == "INVITE" && other.cancels.contains(&first);
@@ -151,14 +151,16 @@ fn cancel_answered(court: &mut Court<'_>) {
     }
 }
 
-/// Whether a CANCEL was answered 200 here though no request with its branch has come (RFC 3261 §9.2, §16.10).
+/// Whether a CANCEL was answered 200 here though no request with its branch has come, or none that the server remembers (RFC
+/// 3261 §9.2, §16.10).
 fn is_of_nothing(story: &Story<'_>, transaction: &Transaction) -> bool {
     let accepted = story.first(&transaction.outs, 200..300).filter(|_| transaction.branches.is_empty());
     let Some(out) = accepted else { return false };
     let cancel = story.msg(transaction.ins[0]);
     let is_its = |other: &Transaction| {
         let asked = story.msg(other.ins[0]);
-        other.method != "CANCEL" && (asked.branch(), asked.sent_by()) == (cancel.branch(), cancel.sent_by())
+        let same = (asked.branch(), asked.sent_by()) == (cancel.branch(), cancel.sent_by());
+        same && other.method != "CANCEL" && story.remembers(other, story.time(out))
     };
     !story.transactions.iter().any(|other| other.ins[0] < out && is_its(other))
 }
