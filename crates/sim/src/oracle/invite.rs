@@ -391,12 +391,23 @@ fn ack_of_2xx_passes(court: &mut Court<'_>) {
         }
         for (ack, _) in &story.leaks {
             let msg = story.msg(*ack);
-            if msg.call_id().starts_with(crate::noise::CALL_ID) {
+            // That of a failure which nobody remembers may be taken for another one.
+            if msg.call_id().starts_with(crate::noise::CALL_ID) || !is_of_failure(story, *ack) {
                 continue;
             }
             court.accuse(story.time(*ack), msg.call_id(), "the ACK of a failure went on".to_owned());
         }
     }
+}
+
+/// Whether an ACK acknowledges a failure of the transaction that it belongs to.
+fn is_of_failure(story: &Story<'_>, ack: At) -> bool {
+    let tag = story.msg(ack).to_tag();
+    let transaction = story.transactions.iter().find(|transaction| transaction.acks.contains(&ack));
+    transaction.into_iter().flat_map(|transaction| &transaction.outs).any(|out| {
+        let is_before = *out < ack && story.status(*out) >= 300;
+        is_before && story.msg(*out).to_tag() == tag
+    })
 }
 
 #[cfg(test)]
