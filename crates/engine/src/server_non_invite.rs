@@ -3,7 +3,7 @@
 //! ```text
 //!  Trying --1xx--> Proceeding --200-699--> Completed --J--> gone
 //!     |--200-699---------------------------^  ^
-//!     `--no final response will come--> Silent´ (with a 100, at its time)
+//!     `--no final will come--> Silent --100---'
 //! ```
 //!
 //! RFC 4320 §4.1: the only provisional response is 100, and it goes out when the client's Timer E has reached T2.

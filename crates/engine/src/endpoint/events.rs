@@ -107,9 +107,7 @@ impl<U: TransactionUser> Endpoint<U> {
         match waiter {
             Waiter::Request { held, name } => {
                 self.core.resolver.remember(&name, addresses, now);
-                let mut index = core::mem::take(&mut self.again);
-                self.core.forward_held(*held, &mut index, now, out);
-                self.again = index;
+                self.core.forward_held(*held, now, out);
             }
             Waiter::Branch { entry, index, name } => {
                 self.core.resolver.remember(&name, addresses, now);

@@ -116,25 +116,19 @@ impl<S> Core<S> {
         Ok(())
     }
 
-    /// Sends a request on whose next hop has its answer now, in `resolver`; `index` is room for its lines. What cannot be sent
-    /// is answered, an ACK excepted.
-    pub(crate) fn forward_held(
-        &mut self,
-        held: Held,
-        index: &mut sip::Index,
-        now: Instant,
-        out: &mut Outbox,
-    ) {
+    /// Sends a request on whose next hop has its answer now, in `resolver`. What cannot be sent is answered, an ACK excepted.
+    pub(crate) fn forward_held(&mut self, held: Held, now: Instant, out: &mut Outbox) {
         let Held { bytes, work: Work { mut edits, mut plan }, arrival, until } = held;
-        let Ok(message) = Message::parse(&bytes, index) else { return };
-        let sent = match now > until {
-            true => Err(RelayError::Unresolvable),
-            false => self.forward_stateless(&message, &mut plan, &mut edits, &arrival, now, out),
-        };
-        if let Err(error) = sent
-            && message.method() != Method::Ack
-        {
-            let _ = self.reply_error(None, &message, &arrival, Some(error), now, out);
+        let mut index = core::mem::take(&mut self.spare);
+        if let Ok(message) = Message::parse(&bytes, &mut index) {
+            let sent = match now > until {
+                true => Err(RelayError::Unresolvable),
+                false => self.forward_stateless(&message, &mut plan, &mut edits, &arrival, now, out),
+            };
+            if let Some(error) = sent.err().filter(|_| message.method() != Method::Ack) {
+                let _ = self.reply_error(None, &message, &arrival, Some(error), now, out);
+            }
         }
+        self.spare = index;
     }
 }
