@@ -453,6 +453,30 @@ fn every_beginning_of_a_request_is_answered_or_dropped() {
     }
 }
 
+/// Our own, found by fuzzing: a CR alone before a name went out in the 400, where a careless reader sees a line end.
+#[test]
+fn an_answer_to_what_is_no_message_has_whole_lines_only() {
+    only_strowger!("Kamailio does not answer the first of them");
+    let scene = Scene::of("relay");
+    let whole = scene.request("BYE", "sip:nobody@127.0.0.1").to_string();
+    let (request_line, headers) = whole.split_once("\r\n").expect("a request has lines");
+    for (end, is_answered) in
+        [("\n", true), ("\n\r", false), ("\n\x0c", false), ("\n\0", false), ("\n ", false), ("\n\t", false)]
+    {
+        scene
+            .stranger
+            .send(format!("{request_line}{end}{headers}").as_bytes())
+            .expect("loopback takes any datagram");
+        let answer = datagram(&scene.stranger, if is_answered { PATIENCE } else { SHORT });
+        let answer = answer.map(|bytes| String::from_utf8(bytes).expect("the request was UTF-8"));
+        assert_eq!(answer.is_some(), is_answered, "{end:?}: {answer:?}");
+        let Some(answer) = answer else { continue };
+        assert!(answer.starts_with("SIP/2.0 400 Bad Request\r\nVia: "), "{answer}");
+        assert!(!answer.replace("\r\n", "").contains(['\r', '\n']), "{answer:?}");
+    }
+    scene.expect_relaying();
+}
+
 /// CVE-2023-28096.
 #[test]
 fn requests_cut_short_on_the_control_socket_leave_nothing() {

@@ -360,11 +360,21 @@ impl World {
     }
 }
 
+/// Whether CR and LF come only together.
+fn lines_end_with_crlf(head: &[u8]) -> bool {
+    head.iter().enumerate().all(|(at, &byte)| match byte {
+        b'\r' => head.get(at + 1) == Some(&b'\n'),
+        b'\n' => at.checked_sub(1).is_some_and(|before| head[before] == b'\r'),
+        _ => true,
+    })
+}
+
 /// What leaves is a message, sound, within its limit, by a listener that there is.
 fn judge(path: Path, bytes: &[u8], message_bytes_max: usize) {
     assert!(usize::from(path.listener.0) < LISTENERS, "{path:?}");
     let mut index = Index::new();
     let message = Message::parse(bytes, &mut index).unwrap_or_else(|e| panic!("{e}: {}", show(bytes)));
+    assert!(lines_end_with_crlf(&bytes[..message.headers_end()]), "RFC 3261 §7: {}", show(bytes));
     if message.is_request() {
         assert!(is_sound(&message), "an unsound request leaves: {}", show(bytes));
         assert!(bytes.len() <= message_bytes_max, "{} bytes leave", bytes.len());

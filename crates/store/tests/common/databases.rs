@@ -1,8 +1,8 @@
 //! PostgreSQL and MariaDB servers of our own for tests: each in a temporary directory, on a free TCP port of
 //! 127.0.0.1 and on a Unix socket in the directory. They are ended when the value is dropped.
 //!
-//! Needs the programs of the packages `postgresql` and `mariadb-server`. Neither runs as root: for root they
-//! run as the users `postgres` and `mysql` that the packages make.
+//! Needs the programs of the packages `postgresql`, `mariadb-server-core` and `mariadb-client-core`. PostgreSQL refuses
+//! to run as root: for root it runs as the user `postgres` that its package makes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![allow(unreachable_pub, reason = "each test file is a crate of its own")]
 #![allow(dead_code, reason = "each test file uses a part")]
@@ -58,14 +58,24 @@ fn mariadb_program(names: &[&str]) -> PathBuf {
     found.unwrap_or_else(|| panic!("{} is not installed: install mariadb-server", names[0]))
 }
 
-/// A command that runs as `user` if we are root.
-fn as_user(user: &str, program: &Path) -> Command {
+/// A command of PostgreSQL, which runs as its own user if we are root.
+fn as_postgres(program: &Path) -> Command {
     if !is_root() {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    command.args([&format!("--reuid={user}"), &format!("--regid={user}"), "--init-groups"]).arg(program);
+    command.args(["--reuid=postgres", "--regid=postgres", "--init-groups"]).arg(program);
     command.env("HOME", "/");
+    command
+}
+
+/// A command of MariaDB, which runs as root only if that is said.
+fn as_mariadb(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.arg("--no-defaults");
+    if is_root() {
+        command.arg("--user=root");
+    }
     command
 }
 
@@ -84,22 +94,15 @@ impl Server {
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).unwrap();
         let mut server = Server { kind, directory, port: free_port(), child: None };
-        if is_root() {
+        if is_root() && kind == Kind::Postgres {
             let mut chown = Command::new("chown");
-            chown.arg(server.user()).arg(&server.directory);
+            chown.arg("postgres").arg(&server.directory);
             run(chown, "chown");
         }
         server.initialise();
         server.boot();
         server.provide();
         server
-    }
-
-    fn user(&self) -> &'static str {
-        match self.kind {
-            Kind::Postgres => "postgres",
-            Kind::MariaDb => "mysql",
-        }
     }
 
     fn data(&self) -> PathBuf {
@@ -109,15 +112,15 @@ impl Server {
     fn initialise(&self) {
         let mut command = match self.kind {
             Kind::Postgres => {
-                let mut command = as_user(self.user(), &postgres_program("initdb"));
+                let mut command = as_postgres(&postgres_program("initdb"));
                 command.args(["-A", "trust", "-U", USER, "-E", "UTF8", "--no-locale", "--no-sync", "-D"]);
                 command.arg(self.data());
                 command
             }
             Kind::MariaDb => {
                 let program = mariadb_program(&["mariadb-install-db", "mysql_install_db"]);
-                let mut command = as_user(self.user(), &program);
-                command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
+                let mut command = as_mariadb(&program);
+                command.args(["--auth-root-authentication-method=normal", "--skip-test-db"]);
                 command.arg(format!("--datadir={}", self.data().display()));
                 command.env("TMPDIR", &self.directory);
                 command
@@ -132,14 +135,14 @@ impl Server {
         let directory = self.directory.display();
         let mut command = match self.kind {
             Kind::Postgres => {
-                let mut command = as_user(self.user(), &postgres_program("postgres"));
+                let mut command = as_postgres(&postgres_program("postgres"));
                 command.arg("-D").arg(self.data()).args(["-k", &directory.to_string(), "-h", "127.0.0.1"]);
                 command.args(["-p", &self.port.to_string(), "-c", "max_connections=100"]);
                 command
             }
             Kind::MariaDb => {
-                let mut command = as_user(self.user(), &mariadb_program(&["mariadbd", "mysqld"]));
-                command.args(["--no-defaults", "--bind-address=127.0.0.1", "--skip-name-resolve"]);
+                let mut command = as_mariadb(&mariadb_program(&["mariadbd", "mysqld"]));
+                command.args(["--bind-address=127.0.0.1", "--skip-name-resolve"]);
                 command.arg(format!("--datadir={}", self.data().display()));
                 command.arg(format!("--socket={}", self.socket().display()));
                 command.arg(format!("--pid-file={directory}/pid"));
