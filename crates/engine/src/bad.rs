@@ -2,7 +2,7 @@
 //! (RFC 3261 §8.2.6, §21.4.1), nothing otherwise.
 //!
 //! The answer goes to where the bytes came from and repeats Via, From, To, Call-ID and CSeq as they stand, folds
-//! unfolded (§7.3.1) and each line ended by CRLF, so it is at most [`STATUS_LINE_BYTES`] and a byte for each line longer
+//! unfolded (§7.3.1) and each line ended by CRLF, so it is at most `STATUS_LINE_BYTES` and a byte for each line longer
 //! than they are. A line in whose value or name a CR or another control is left is not repeated: what we wrote would be
 //! another message to who takes that CR for the end of a line.
 
