@@ -10,6 +10,11 @@ pub const INCLUDE_DEPTH_MAX: usize = 16;
 pub const TOKENS_MAX: usize = 1_000_000;
 /// Definitions that `#!define` and its relatives may make.
 pub const DEFINES_MAX: usize = 4096;
+/// Matches that the substitutions (`#!subst` and its relatives) of a configuration may replace. Each may make strings
+/// longer for the next.
+pub const REPLACEMENTS_MAX: usize = 1_000_000;
+/// Bytes of strings that the substitutions of a configuration may read, each string once for each of them.
+pub const SUBSTITUTED_BYTES_MAX: usize = 256 << 20;
 /// How deep one definition may expand into others.
 pub const DEFINE_DEPTH_MAX: usize = 16;
 /// How deep `#!ifdef` may nest.

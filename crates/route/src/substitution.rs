@@ -90,7 +90,9 @@ mod tests {
     fn run(rule: &str, text: &str) -> Vec<u8> {
         let substitution = prepare(rule.as_bytes()).unwrap();
         let mut bytes = Vec::new();
-        let fill = |sink: &mut Sink<'_>| crate::transform::substitute(&substitution, text.as_bytes(), sink);
+        let fill = |sink: &mut Sink<'_>| {
+            crate::transform::substitute(&substitution, text.as_bytes(), sink);
+        };
         match Sink::collect(&mut bytes, fill) {
             ValueRef::Str(bytes) => bytes.to_vec(),
             _ => Vec::new(),

@@ -414,15 +414,17 @@ fn split_address(text: &[u8]) -> AddressParts<'_> {
     }
 }
 
-/// Replaces matches of a prepared expression.
-pub(crate) fn substitute(substitution: &Substitution, text: &[u8], out: &mut Sink<'_>) {
+/// Replaces matches of a prepared expression; says how many.
+pub(crate) fn substitute(substitution: &Substitution, text: &[u8], out: &mut Sink<'_>) -> usize {
     out.push(b"");
     let mut at = 0;
+    let mut replaced = 0;
     // Every round goes at least one byte on.
     while at <= text.len() {
         let Some(captures) = substitution.regex.captures(text, at) else { break };
         let Some(whole) = captures.get_match() else { break };
         out.push(text.get(at..whole.start()).unwrap_or_default());
+        replaced += 1;
         for piece in &substitution.pieces {
             match piece {
                 SubstPiece::Bytes(bytes) => out.push(bytes),
@@ -442,6 +444,7 @@ pub(crate) fn substitute(substitution: &Substitution, text: &[u8], out: &mut Sin
         }
     }
     out.push(text.get(at..).unwrap_or_default());
+    replaced
 }
 
 #[cfg(test)]

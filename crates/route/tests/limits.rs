@@ -97,6 +97,17 @@ fn definitions_cannot_explode() {
     assert!(diagnose("#!define A B\n#!define B A\nroute { A; }").contains("uses itself"));
 }
 
+/// Found by fuzzing: each of these makes every string three times as long for the next one.
+#[test]
+fn substitutions_cannot_explode() {
+    let substitutions = "#!subst \"//ba/g\"\n".repeat(40);
+    let strings = "xlog(\"hello\");".repeat(40);
+    let shown = diagnose(&format!("{substitutions}route {{ {strings} }}"));
+    let wanted = "error[too-long]: substitutions replace more than 1000000 matches";
+    assert!(shown.contains(wanted), "{shown}");
+    assert_eq!(shown.matches("too-long").count(), 1, "{shown}");
+}
+
 #[test]
 fn findings_are_limited() {
     let mut text = String::from("route {\n");

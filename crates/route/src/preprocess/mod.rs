@@ -9,8 +9,8 @@ use crate::code::Substitution;
 use crate::diagnostic::{Diagnostic, Diagnostics, Sources, Span, nearest};
 use crate::lexer::{Gap, Lexer, Token, TokenKind};
 use crate::limits::{
-    CONDITIONAL_DEPTH_MAX, DEFINE_DEPTH_MAX, DEFINES_MAX, FILES_MAX, INCLUDE_DEPTH_MAX, SOURCE_BYTES_MAX,
-    TOKENS_MAX,
+    CONDITIONAL_DEPTH_MAX, DEFINE_DEPTH_MAX, DEFINES_MAX, FILES_MAX, INCLUDE_DEPTH_MAX, REPLACEMENTS_MAX,
+    SOURCE_BYTES_MAX, SUBSTITUTED_BYTES_MAX, TOKENS_MAX,
 };
 use crate::machine::Sink;
 use crate::substitution;
@@ -80,6 +80,10 @@ struct Preprocessor<'a> {
     substitutions: Vec<Substitution>,
     conditionals: Vec<Conditional>,
     tokens: Vec<Token>,
+    /// Bytes of strings that substitutions have read.
+    substituted_bytes: usize,
+    /// Matches that substitutions have replaced.
+    replacements: usize,
     full: bool,
 }
 
@@ -127,6 +131,8 @@ pub(crate) fn run(
         substitutions: Vec::new(),
         conditionals: Vec::new(),
         tokens: Vec::new(),
+        substituted_bytes: 0,
+        replacements: 0,
         full: false,
     };
     for (name, value) in [(PREDEFINED, "")].iter().chain(defines) {
@@ -226,18 +232,43 @@ impl Preprocessor<'_> {
                 }
             }
             TokenKind::Str(text) if !self.substitutions.is_empty() => {
-                let mut text = text.to_vec();
-                for substitution in &self.substitutions {
-                    let mut out = Vec::new();
-                    let fill = |sink: &mut Sink<'_>| transform::substitute(substitution, &text, sink);
-                    if let ValueRef::Str(bytes) = Sink::collect(&mut out, fill) {
-                        text = bytes.to_vec();
-                    }
-                }
+                let text = self.substituted(text, token.span);
                 self.tokens.push(Token { kind: TokenKind::Str(text.into()), ..token });
             }
             _ => self.tokens.push(token),
         }
+    }
+
+    /// A string with all substitutions made. Each may make it longer for the next, so there is an end to that.
+    fn substituted(&mut self, text: &[u8], span: Span) -> Vec<u8> {
+        let mut text = text.to_vec();
+        for substitution in &self.substitutions {
+            let is_too_much =
+                self.substituted_bytes > SUBSTITUTED_BYTES_MAX || self.replacements > REPLACEMENTS_MAX;
+            if is_too_much && !self.full {
+                self.full = true;
+                let message = format!(
+                    "substitutions replace more than {REPLACEMENTS_MAX} matches, or read more than \
+                     {SUBSTITUTED_BYTES_MAX} bytes of strings"
+                );
+                self.diagnostics
+                    .push(Diagnostic::error("too-long", message, span).help(
+                        "an expression that matches nothing at all matches between any two characters",
+                    ));
+            }
+            if is_too_much {
+                break;
+            }
+            self.substituted_bytes += text.len();
+            let mut replaced = 0;
+            let mut out = Vec::new();
+            let fill = |sink: &mut Sink<'_>| replaced = transform::substitute(substitution, &text, sink);
+            if let ValueRef::Str(bytes) = Sink::collect(&mut out, fill) {
+                text = bytes.to_vec();
+            }
+            self.replacements += replaced;
+        }
+        text
     }
 
     /// The tokens of a definition's value.
