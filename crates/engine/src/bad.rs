@@ -50,10 +50,10 @@ fn write(bytes: &[u8], out: &mut Vec<u8>) -> bool {
             break;
         }
         if let [b' ' | b'\t', fold @ ..] = line {
-            if repeated && !is_text(fold) {
-                return false;
-            }
             if repeated {
+                if !is_text(fold) {
+                    return false;
+                }
                 out.truncate(out.len() - CRLF.len());
                 out.push(b' ');
                 out.extend_from_slice(fold.trim_ascii());
@@ -99,12 +99,12 @@ fn is_text(bytes: &[u8]) -> bool {
     bytes.iter().all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
 }
 
-/// What precedes the colon, which spaces and tabs may precede (HCOLON, §25.1).
+/// Of what stands before the colon: a name, and spaces and tabs behind it (HCOLON, §25.1).
 fn kind(name: &[u8]) -> Option<usize> {
-    let end = name.iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).map_or(0, |last| last + 1);
-    let name = name.get(..end).unwrap_or(b"");
     const NAMES: [(&[u8], &[u8]); 5] =
         [(b"Via", b"v"), (b"From", b"f"), (b"To", b"t"), (b"Call-ID", b"i"), (b"CSeq", b"CSeq")];
+    let end = name.iter().rposition(|byte| !matches!(byte, b' ' | b'\t')).map_or(0, |last| last + 1);
+    let name = name.get(..end).unwrap_or(b"");
     NAMES.iter().position(|(long, short)| name.eq_ignore_ascii_case(long) || name.eq_ignore_ascii_case(short))
 }
 

@@ -243,20 +243,8 @@ impl Preprocessor<'_> {
     fn substituted(&mut self, text: &[u8], span: Span) -> Vec<u8> {
         let mut text = text.to_vec();
         for substitution in &self.substitutions {
-            let is_too_much =
-                self.substituted_bytes > SUBSTITUTED_BYTES_MAX || self.replacements > REPLACEMENTS_MAX;
-            if is_too_much && !self.full {
-                self.full = true;
-                let message = format!(
-                    "substitutions replace more than {REPLACEMENTS_MAX} matches, or read more than \
-                     {SUBSTITUTED_BYTES_MAX} bytes of strings"
-                );
-                self.diagnostics
-                    .push(Diagnostic::error("too-long", message, span).help(
-                        "an expression that matches nothing at all matches between any two characters",
-                    ));
-            }
-            if is_too_much {
+            if self.substituted_bytes > SUBSTITUTED_BYTES_MAX || self.replacements > REPLACEMENTS_MAX {
+                self.too_many_substitutions(span);
                 break;
             }
             self.substituted_bytes += text.len();
@@ -269,6 +257,20 @@ impl Preprocessor<'_> {
             self.replacements += replaced;
         }
         text
+    }
+
+    /// Ends the configuration, and says why once.
+    fn too_many_substitutions(&mut self, span: Span) {
+        if self.full {
+            return;
+        }
+        self.full = true;
+        let message = format!(
+            "substitutions replace more than {REPLACEMENTS_MAX} matches, or read more than \
+             {SUBSTITUTED_BYTES_MAX} bytes of strings"
+        );
+        let help = "an expression that matches nothing at all matches between any two characters";
+        self.diagnostics.push(Diagnostic::error("too-long", message, span).help(help));
     }
 
     /// The tokens of a definition's value.

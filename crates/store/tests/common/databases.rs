@@ -55,7 +55,7 @@ fn mariadb_program(names: &[&str]) -> PathBuf {
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin", "/usr/libexec"];
     let all = names.iter().flat_map(|name| places.iter().map(move |place| Path::new(place).join(name)));
     let found = all.into_iter().find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("{} is not installed: install mariadb-server", names[0]))
+    found.unwrap_or_else(|| panic!("{} is not installed: `cargo xtask test` installs it", names[0]))
 }
 
 /// A command of PostgreSQL, which runs as its own user if we are root.
